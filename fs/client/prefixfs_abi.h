@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The control ABI of prefixfs, version 1: what travels through ioctl(2) on ns/<name>/ctl.
+ *
+ * Every struct is fixed-width, without padding, begins with struct pfs_call and is at most 4 KiB. Arrays do not travel
+ * in the structs: they lie in the session's call buffer and a struct names each by its byte offset there (8-aligned).
+ * The daemon reads each array element once, into memory of its own, before it checks it.
+ *
+ * Conventions, everywhere: lengths and positions are in tokens; indices count from 0 in the caller's order and a
+ * missing index is PFS_INDEX_NONE; deadlines are relative milliseconds; reserved fields are zero (EINVAL otherwise).
+ * An ioctl that fails returns -1 with errno and has still filled the `out` fields that its comment names; the sentence
+ * that says why is read with PFS_IOC_LAST_ERROR. docs/abi.md documents each operation with its errors.
+ */
+#ifndef PREFIXFS_ABI_H
+#define PREFIXFS_ABI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PFS_ABI_VERSION 1u
+
+/* Limits. Passing one is EINVAL unless another errno is named. */
+#define PFS_KEY_BYTES 32u            /* of a key */
+#define PFS_MAX_CLASSES 16u          /* value classes of a layout */
+#define PFS_MAX_SHARES 64u           /* shares of a class */
+#define PFS_MAX_RECORD_PAGES 4096u   /* pages of a record; a longer run makes several */
+#define PFS_MAX_KEYS 65536u          /* keys of one call: E2BIG */
+#define PFS_MAX_GROUPS 65536u        /* groups of one call: E2BIG */
+#define PFS_MAX_PLANS 4096u          /* plans and handles a session holds: EDQUOT */
+#define PFS_MAX_RELEASE 4096u        /* plans of one RELEASE: E2BIG */
+#define PFS_MIN_CALL_BUFFER (64u << 10)
+#define PFS_MAX_CALL_BUFFER (64u << 20)
+#define PFS_MAX_DEADLINE_MS 600000u  /* ten minutes */
+#define PFS_STEP_KEYS 1024u          /* a longer batch runs in pieces of this many keys */
+#define PFS_ENDED_PLANS 1024u        /* ended plans whose outcome a session still answers */
+
+#define PFS_INDEX_NONE 0xffffffffu
+#define PFS_RANK_NONE 0xffffffffu
+#define PFS_NODE_ANY 0xffffffffu
+#define PFS_BLOB_MAGIC 0x4658504c414e5631ull
+
+struct pfs_key {
+	__u8 bytes[PFS_KEY_BYTES];
+};
+
+/* Begins every request. */
+struct pfs_call {
+	__u32 size;        /* sizeof the whole struct */
+	__u32 flags;       /* PFS_CALL_* */
+	__u64 seq;         /* the client's number of this request, never 0; the same number is the same request */
+	__u64 acked_seq;   /* the client has every answer up to this one: their outcomes need not be kept */
+	__u32 deadline_ms; /* of requests that may wait; 0 takes the default of the operation */
+	__u32 reserved;
+};
+
+#define PFS_CALL_NONBLOCK 1u /* say EAGAIN instead of waiting; poll(2) then tells when to ask again */
+
+/* ---- session ------------------------------------------------------------------------------------------------- */
+
+#define PFS_ATTACH_WAIT_PREWARM 1u /* answer when the namespace's floor is populated, or at the deadline */
+
+struct pfs_attach {
+	struct pfs_call call;
+	__u32 abi_version;        /* in: PFS_ABI_VERSION; another is EPROTONOSUPPORT */
+	__u32 rank;               /* in: 0..world-1, or PFS_RANK_NONE for a session without data */
+	__u32 node;               /* in: NUMA node of the caller's device, or PFS_NODE_ANY */
+	__u32 flags;              /* in: PFS_ATTACH_* */
+	__u64 call_buffer_bytes;  /* in: wanted; out: given (whole pages) */
+	__u8 client_id[16];       /* in: random, repeated by a re-attach */
+	__u64 session;            /* out: the number under sessions/ */
+	__u64 segment_bytes;      /* out: length to map */
+	__u64 segment_page_bytes; /* out: page size of the backing */
+	__u64 generation;         /* out: of the segment */
+	__u64 ranges_version;     /* out: of SEGMENTS */
+	__u32 world;              /* out */
+	__u32 page_tokens;        /* out */
+	__u32 classes;            /* out: number of value classes */
+	__u32 token_ttl_ms;       /* out: how long the token below is good */
+	__u8 fingerprint[16];     /* out: of the layout */
+	__u8 token[16];           /* out: to present, once, on the socket */
+	__u32 read_only;          /* out: 1 for a session opened O_RDONLY */
+	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class */
+	__u32 reserved;
+	char socket_path[104];    /* out: NUL-terminated */
+};
+
+/* A granted range of the segment: slots of one size for one (class, share). */
+struct pfs_range {
+	__u64 offset; /* in the segment, a multiple of 2 MiB */
+	__u64 length; /* a multiple of 2 MiB */
+	__u64 slot_bytes;
+	__u32 id;
+	__u32 generation; /* of this range: it changes when the range is cut anew */
+	__u32 class_index;
+	__u32 share;
+	__u32 node; /* NUMA node, or PFS_NODE_ANY */
+	__u32 reserved;
+};
+
+struct pfs_segments {
+	struct pfs_call call;
+	__u64 ranges_offset; /* in: struct pfs_range[capacity] in the call buffer */
+	__u32 first;         /* in: skip this many */
+	__u32 capacity;      /* in */
+	__u32 count;         /* out: written */
+	__u32 total;         /* out: existing */
+	__u64 version;       /* out: rises with every change */
+	__u64 generation;    /* out: of the segment */
+};
+
+struct pfs_range_ack {
+	__u32 id;
+	__u32 generation;
+};
+
+struct pfs_segments_ack {
+	struct pfs_call call;
+	__u64 acks_offset; /* in: struct pfs_range_ack[count] */
+	__u32 count;       /* in */
+	__u32 accepted;    /* out: how many were right; a wrong id or stale generation is ESTALE after the others counted */
+	__u64 version;     /* out */
+};
+
+/* ---- put ----------------------------------------------------------------------------------------------------- */
+
+#define PFS_GROUP_ROOT 1u     /* the first key begins a chain; `parent` is zero */
+#define PFS_GROUP_WHOLE 2u    /* all or nothing, for ever: never trimmed or evicted in part */
+#define PFS_GROUP_ROW_ONLY 4u /* one key, the endpoint, which owns no page here; only state classes in the mask */
+
+struct pfs_put_group {
+	struct pfs_key parent; /* key before the first one */
+	__u64 consumed;        /* tokens at the endpoint; key i of n ends n-1-i pages before it */
+	__u32 keys;            /* at least 1 */
+	__u32 class_mask;      /* bit c: values of class c are put; a subset of the call's */
+	__u32 flags;           /* PFS_GROUP_* */
+	__u32 priority;        /* hint, 0 = none */
+	__u32 pause_ms;        /* hint: expected pause until the next use, 0 = unknown */
+	__u32 reserved;
+};
+
+/* An answer of PUT_START: below PFS_ANSWER_MIN it is NEW and the number is the value's offset in the segment. */
+#define PFS_ANSWER_MIN 0xfffffffffffffff0ull
+#define PFS_ANSWER_NONE 0xffffffffffffffffull      /* not asked for, or the group got no room */
+#define PFS_ANSWER_EXISTS 0xfffffffffffffffeull    /* committed; pinned until this plan's group ends */
+#define PFS_ANSWER_INFLIGHT 0xfffffffffffffffdull  /* another plan is writing it */
+#define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* the key stands earlier in this call */
+
+enum pfs_group_status {
+	PFS_GROUP_OK = 0,
+	PFS_GROUP_NOROOM = 1,    /* ask again after the `room` event */
+	PFS_GROUP_TOOBIG = 2,    /* can never fit the budget */
+	PFS_GROUP_COMMITTED = 3,
+	PFS_GROUP_PENDING = 4,   /* a WHOLE group waits for another plan's key */
+	PFS_GROUP_LOST = 5,      /* freed; nothing of it was published */
+	PFS_GROUP_ABORTED = 6,
+};
+
+struct pfs_put_start {
+	struct pfs_call call;
+	__u64 plan;           /* in: the client's id, not 0, unused under its client id */
+	__u64 groups_offset;  /* in: struct pfs_put_group[groups] */
+	__u64 keys_offset;    /* in: struct pfs_key[keys], the groups' keys one after another */
+	__u64 answers_offset; /* in: __u64 answers: for each class of class_mask, ascending, [keys] for a class with
+	                         page values, [groups] for a state class */
+	__u64 status_offset;  /* in: __u32[groups], enum pfs_group_status */
+	__u32 groups;         /* in */
+	__u32 keys;           /* in: the sum of the groups' */
+	__u32 class_mask;     /* in: union of the groups' masks */
+	__u32 new_values;     /* out */
+	__u32 groups_ok;      /* out */
+	__u32 reserved;
+	__u64 ranges_version; /* out */
+};
+
+struct pfs_put_end { /* PUT_COMMIT and PUT_ABORT */
+	struct pfs_call call;
+	__u64 plan;          /* in */
+	__u64 status_offset; /* in: __u32[groups], an answer for each */
+	__u32 first_group;   /* in */
+	__u32 groups;        /* in */
+	__u32 done;          /* out: groups that ended the way this call asked */
+	__u32 outcome;       /* out: enum pfs_group_status of the whole plan once it has ended; with EALREADY too */
+};
+
+/* ---- get ----------------------------------------------------------------------------------------------------- */
+
+enum pfs_policy {
+	PFS_POLICY_PREFIX = 0,
+	PFS_POLICY_SEGMENTED = 1, /* EOPNOTSUPP in this version */
+	PFS_POLICY_SPARSE = 2,    /* EOPNOTSUPP in this version */
+};
+
+#define PFS_GET_WAIT_INFLIGHT 1u /* wait, within the deadline, for values that other plans are writing */
+
+#define PFS_TIERS 4u /* 0 memory, 1 disk, 2 remote, 3 reserved */
+
+struct pfs_get_start {
+	struct pfs_call call;
+	__u64 handle;            /* in: the client's id, not 0 */
+	__u64 keys_offset;       /* in: struct pfs_key[keys], consecutive pages */
+	__u64 groups_offset;     /* in: __u32[groups], the groups' lengths in keys */
+	__u64 hits_offset;       /* in: bitmap, bit i of byte i/8: page i is complete; 0 = not wanted */
+	__u64 restorable_offset; /* in: bitmap: the end of page i is a restorable boundary; 0 = not wanted */
+	__u64 missing_offset;    /* in: __u32[missing_capacity]: ids of ranges this session has yet to acknowledge */
+	__u64 start;             /* in: tokens before the first key, a multiple of page_tokens */
+	__u64 have;              /* in: tokens the caller holds already; below nothing is required, pinned or read */
+	__u64 limit;             /* in: restore no further than this; 0 = no limit */
+	__u8 ticket[16];         /* in: zero in this version unless world > 1, where it is noted */
+	__u32 keys;              /* in: at least 1 */
+	__u32 groups;            /* in: 0 = every key is a group of its own */
+	__u32 policy;            /* in: enum pfs_policy */
+	__u32 flags;             /* in: PFS_GET_* */
+	__u32 class_mask;        /* in: classes wanted; 0 = all */
+	__u32 missing_capacity;  /* in */
+	__u64 raw_prefix_hit_len; /* out: tokens of the leading complete pages, from `start` */
+	__u64 transferable_len;  /* out: deepest restorable boundary on a group boundary; `have` or less = nothing */
+	__u32 prefix_hit_groups; /* out: leading groups that hit as a whole */
+	__u32 first_miss_index;  /* out: key, or PFS_INDEX_NONE */
+	__u32 first_miss_group_index; /* out */
+	__u32 all_hit;           /* out: 0 or 1 */
+	__u32 hits;              /* out: complete pages, anywhere in the batch */
+	__u32 missing;           /* out: ranges listed at missing_offset */
+	__u32 candidates;        /* out: endpoint candidates; 0 in this version */
+	__u32 wanted;            /* out: wanted boundaries; 0 in this version */
+	__u64 demand;            /* out: boundary at which a state would have lengthened the hit; 0 = none */
+	__u64 bytes[PFS_TIERS];  /* out: to be moved up to transferable_len, by tier */
+	__u32 estimate_us[PFS_TIERS]; /* out: estimated time for it, by tier */
+	__u64 ranges_version;    /* out */
+};
+
+struct pfs_get_transfer {
+	struct pfs_call call;
+	__u64 handle;         /* in */
+	__u64 plan;           /* in: the client's id of the get plan made here */
+	__u64 boundary;       /* in: tokens; restorable, on a group boundary; every call on a handle names the same */
+	__u64 from;           /* in: first token wanted; at or after the end of the range before; a page's first */
+	__u64 to;             /* in: end of the range, at most boundary; at boundary the handle ends */
+	__u64 offsets_offset; /* in: __u64 offsets: for each class of class_mask, ascending, [pages in the range] for a class
+	                         with page values (PFS_ANSWER_NONE where `every` has no value), [1] for a state class,
+	                         present only when `to` is the boundary */
+	__u32 class_mask;     /* in: 0 = the handle's */
+	__u32 offsets_capacity; /* in: elements at offsets_offset */
+	__u64 delivered_len;  /* out: tokens, at most `to`; `from` = nothing and no plan was made */
+	__u32 values;         /* out: offsets written */
+	__u32 handle_ended;   /* out: 0 or 1 */
+};
+
+struct pfs_get_cancel {
+	struct pfs_call call;
+	__u64 handle; /* in */
+};
+
+struct pfs_release {
+	struct pfs_call call;
+	__u64 plans_offset;  /* in: __u64[count], ids of get plans */
+	__u64 status_offset; /* in: __s32[count], 0 or a negative errno for each; 0 = not wanted */
+	__u32 count;         /* in: at least 1 */
+	__u32 released;      /* out; an unknown or foreign id is ENOENT after the others were released */
+};
+
+/* ---- questions ----------------------------------------------------------------------------------------------- */
+
+struct pfs_probe {
+	struct pfs_call call;
+	__u64 keys_offset; /* in: struct pfs_key[keys] */
+	__u64 hits_offset; /* in: bitmap; 0 = not wanted */
+	__u32 keys;        /* in: at least 1 */
+	__u32 hits;        /* out: complete pages */
+	__u32 prefix;      /* out: leading complete pages */
+	__u32 reserved;
+};
+
+#define PFS_STAT_MAX 128u
+
+struct pfs_stat {
+	struct pfs_call call;
+	__u32 count;    /* out: counters filled, in the order of prefixfs_stats.h */
+	__u32 reserved;
+	__u64 values[PFS_STAT_MAX]; /* out */
+};
+
+struct pfs_last_error {
+	struct pfs_call call;
+	__u64 failed_seq; /* out: seq of the failed request, 0 = none failed yet */
+	__u32 failed_op;  /* out: its ioctl number, _IOC_NR */
+	__s32 error;      /* out: its errno */
+	char text[480];   /* out: one sentence, NUL-terminated, naming the argument and the limit */
+};
+
+#define PFS_IOC_TYPE 0xF5
+#define PFS_IOC_ATTACH _IOWR(PFS_IOC_TYPE, 1, struct pfs_attach)
+#define PFS_IOC_SEGMENTS _IOWR(PFS_IOC_TYPE, 2, struct pfs_segments)
+#define PFS_IOC_SEGMENTS_ACK _IOWR(PFS_IOC_TYPE, 3, struct pfs_segments_ack)
+#define PFS_IOC_PUT_START _IOWR(PFS_IOC_TYPE, 4, struct pfs_put_start)
+#define PFS_IOC_PUT_COMMIT _IOWR(PFS_IOC_TYPE, 5, struct pfs_put_end)
+#define PFS_IOC_PUT_ABORT _IOWR(PFS_IOC_TYPE, 6, struct pfs_put_end)
+#define PFS_IOC_GET_START _IOWR(PFS_IOC_TYPE, 7, struct pfs_get_start)
+#define PFS_IOC_GET_TRANSFER _IOWR(PFS_IOC_TYPE, 8, struct pfs_get_transfer)
+#define PFS_IOC_GET_CANCEL _IOWR(PFS_IOC_TYPE, 9, struct pfs_get_cancel)
+#define PFS_IOC_RELEASE _IOWR(PFS_IOC_TYPE, 10, struct pfs_release)
+#define PFS_IOC_PROBE _IOWR(PFS_IOC_TYPE, 11, struct pfs_probe)
+#define PFS_IOC_STAT _IOWR(PFS_IOC_TYPE, 12, struct pfs_stat)
+#define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
+#define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way */
+/* 15..31 belong to IMPORT, GET_CONFIRM, TOUCH, REMOVE, PIN, FP_ADD, FP_MATCH, DRAIN, RESET: EOPNOTSUPP today. */
+#define PFS_IOC_NR_LAST 31
+
+/* What the socket carries: the client sends a hello, the daemon answers with a welcome and, when status is 0, two
+ * descriptors (SCM_RIGHTS): the segment's, then the call buffer's. Both messages are one SOCK_SEQPACKET packet. */
+struct pfs_hello {
+	__u32 abi_version;
+	__u32 reserved;
+	__u8 token[16];
+};
+
+struct pfs_welcome {
+	__s32 status; /* 0, or a negative errno */
+	__u32 reserved;
+	char text[120]; /* why, NUL-terminated */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
