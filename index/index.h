@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prefix index of one namespace: which key is where, what hangs off what, who holds it, what leaves first.
+ *
+ * It names places and owns none: entry numbers are slots of the store's, handed in with a value and handed back to the
+ * caller (struct index_sink) when the value goes. All state is rebuildable from the tables (index_rebuild).
+ *
+ * Life of a page:
+ *   unknown     not in the map
+ *   filling     has values, none of them committed      index_value_add -> index_settle, index_value_drop
+ *   present     has a committed value                    index_lookup finds it
+ *   complete    every wanted value is committed          counts as a hit
+ *   hollow      no value left, but later pages or child records need its place: its key stays known
+ *
+ * Life of a record:
+ *   OPEN        its run is being built by a PUT_START    index_record_new -> index_record_close
+ *   FILLING     closed; its group is not committed: pinned by the plan, invisible, never a victim
+ *   LIVE        published                                index_record_publish
+ *   freed       its last page or value went; number and generation are reused
+ *
+ * A record's parent link leads to the record and page that its first page follows. A parent that is not known makes it
+ * an orphan, found again by its parent key when that page comes. A parent that goes (abort) makes its children orphans.
+ *
+ * Concurrency: everything here runs under the space lock (index_config.guard), asserted, for at most INDEX_STEP_KEYS
+ * keys at a time; only index_prefetch may be called without it. Nothing here blocks, allocates after index_new (the
+ * arrays are reserved at their largest size and touched as they fill), or does I/O.
+ */
+#ifndef PREFIXFS_INDEX_INDEX_H
+#define PREFIXFS_INDEX_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "index/layout.h"
+#include "index/tables.h"
+#include "store/base/lock.h"
+
+#define INDEX_STEP_KEYS 64u /* keys of one stay under the lock */
+#define INDEX_NONE TABLES_NONE
+#define INDEX_PAGE_ROW TABLES_PAGE_ROW
+
+struct index;
+
+enum record_state { RECORD_FREE, RECORD_OPEN, RECORD_FILLING, RECORD_LIVE };
+
+/* A record as the running process sees it; its persistent half has the same number in tables->records. */
+struct record {
+	uint32_t parent;        /* record of the page before, INDEX_NONE = root or orphan */
+	uint32_t child;         /* first child, INDEX_NONE = none */
+	uint32_t next, prev;    /* siblings, or orphans with the same parent key */
+	uint32_t children;      /* linked to any of our pages */
+	uint32_t tail_children; /* of them, those linked to our last page (of a zero-page record: all) */
+	uint32_t pins;          /* plans, handles, reads of the mount; > 0: nothing of it goes */
+	uint32_t block;         /* its arrays: see index_columns() */
+	uint32_t policy_slot;   /* place in the policy's structure, INDEX_NONE = not a candidate */
+	uint32_t row_slot;      /* the same for its row */
+	uint32_t generation;    /* of the number; a reader that comes back compares it */
+	uint32_t unsettled;     /* values of groups that have not been settled */
+	uint16_t parent_page;   /* page there, or INDEX_PAGE_ROW: the parent is a zero-page record */
+	uint16_t pages;
+	uint16_t capacity;      /* pages that the block has room for */
+	uint8_t state;          /* enum record_state */
+	uint8_t flags;          /* RECORD_FLAG_* */
+};
+_Static_assert(sizeof(struct record) <= 64, "one cache line");
+
+#define RECORD_FLAG_SELECTED 1u /* a victim that was busy; its bytes are owed */
+#define RECORD_FLAG_ORPHAN 2u   /* waits in the orphan map */
+#define RECORD_FLAG_KNOWN 4u    /* the kernel may have its name cached */
+
+struct index_config {
+	const struct layout *layout; /* outlives the index */
+	struct tables *tables;       /* outlives the index */
+	struct lock *guard;          /* the space lock */
+	uint32_t max_pages;          /* sizes the map: pages and rows that can have a name at once */
+	uint32_t hollow_first, hollow_count; /* entries that the index may use for hollow pages */
+};
+
+/* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
+int index_new(const struct index_config *config, struct index **ret, struct why *why);
+void index_free(struct index **index);
+
+/* ---- looking up ---------------------------------------------------------------------------------------------- */
+
+struct index_hit {
+	uint32_t record; /* INDEX_NONE = unknown key */
+	uint16_t page;
+	bool complete; /* every value of the wanted classes that this page has is committed */
+	bool present;  /* some value is committed */
+	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
+};
+
+/* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near. May be called without the lock. */
+void index_prefetch(const struct index *index, const struct key *keys, uint32_t n);
+
+/* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
+void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
+
+/* The record whose endpoint is @key, or INDEX_NONE. Finds filling ones too. */
+uint32_t index_find_endpoint(struct index *index, const struct key *key);
+
+/* The record whose complete, committed row (all state classes of @class_mask) stands at @key, or INDEX_NONE. */
+uint32_t index_find_row(struct index *index, const struct key *key, uint32_t class_mask);
+
+/* Entry of a value, or INDEX_NONE when there is none or (@committed) it is not committed yet.
+ * @page = INDEX_PAGE_ROW: @column is the row's. Sets *committed when not NULL. */
+uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed);
+
+/* Tokens at the end of @page of @record (INDEX_PAGE_ROW: at its endpoint). */
+uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page);
+
+struct record *index_record(struct index *index, uint32_t number);
+bool index_record_visible(const struct index *index, uint32_t number); /* LIVE, or its group has just committed */
+
+/* ---- holding and using --------------------------------------------------------------------------------------- */
+
+/* Where entries go whose value left: called under the lock, once per entry, which is already ENTRY_FREE. */
+struct index_sink {
+	void (*freed)(void *context, uint32_t entry);
+	void *context;
+};
+
+void index_pin(struct index *index, uint32_t record);
+/* The last unpin of a selected victim lets it go, into @sink; of a zero-page record it may join its twin. */
+void index_unpin(struct index *index, uint32_t record, const struct index_sink *sink);
+
+/* One step of the logical clock, per batch. Compare ticks by signed difference: they wrap. */
+uint32_t index_tick(struct index *index);
+/* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
+void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
+
+/* ---- putting ------------------------------------------------------------------------------------------------- */
+
+/* Opens a record for a run of at most @max_pages pages (0: zero-page record, with @endpoint) after @parent_key; @group as
+ * in an entry; one pin is the caller's. Returns its number; INDEX_NONE: the tables are full. */
+struct index_run {
+	const struct key *parent_key; /* NULL = root */
+	const struct key *endpoint;   /* zero-page record only */
+	uint64_t consumed;            /* tokens before the first page; of a zero-page record: at its endpoint */
+	uint32_t max_pages;
+	uint32_t group;
+	uint32_t flags;               /* RECORD_WHOLE */
+	uint32_t whole_ring;          /* a record of the same WHOLE group, or INDEX_NONE */
+};
+uint32_t index_record_new(struct index *index, const struct index_run *run);
+/* Appends a page whose key is unknown (the caller has just looked). It needs a value before the lock is dropped. */
+uint16_t index_page_append(struct index *index, uint32_t record);
+/* The run is over: the record's length is final, its table entry is sealed, a zero-page twin joins it. A record without
+ * any page or value is freed, its pin with it: false. */
+bool index_record_close(struct index *index, uint32_t record);
+
+/* Where a row put at @key belongs: the record with that endpoint (FILLING or LIVE), or INDEX_NONE: make a zero-page
+ * record. */
+uint32_t index_row_home(struct index *index, const struct key *key);
+
+/* Stores the name of a prepared value: entry @entry, free until now, is @key's value of (class, share) on @page of
+ * @record, which has none there. */
+void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
+		     uint32_t share, uint32_t entry, uint32_t group);
+
+/* The group of @entry is committed (tables_group_publish was called): its mark goes, group = 0. */
+void index_settle(struct index *index, uint32_t entry);
+/* The group that made @record is committed: it is LIVE, a candidate for eviction, its orphans are linked. The caller's
+ * pin is dropped. */
+void index_record_publish(struct index *index, uint32_t record, const struct index_sink *sink);
+
+/* The value of @entry goes: aborted, lost, evicted or removed. The page may become hollow, the record shorter or free.
+ * @quarantine: the entry is left ENTRY_QUARANTINED and nothing is sunk; else it is sunk. */
+void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink);
+/* A filling record's group ended without commit: drops the caller's pin; what still has values stays for their groups. */
+void index_record_abandon(struct index *index, uint32_t record, const struct index_sink *sink);
+
+/* ---- leaving ------------------------------------------------------------------------------------------------- */
+
+enum { INDEX_E_NOTHING = 1 }; /* no candidate */
+
+/* Lets the least valuable leaf go by one step: the last page of the coldest leaf record (with its row, if any), or all of a
+ * WHOLE ring. @accept, if not NULL, is asked for the first entry that would be freed; a refused candidate is passed
+ * over for this call. Busy candidates become selected and are passed over too. 0 or INDEX_E_NOTHING. */
+int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
+		     const struct index_sink *sink);
+/* Lets the row of the coldest record with an idle row go. */
+int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
+		    const struct index_sink *sink);
+/* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
+int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
+
+/* ---- reading it as a tree ------------------------------------------------------------------------------------ */
+
+/* Next visible record with a number >= *cursor; *cursor becomes its number + 1. INDEX_NONE at the end. At most
+ * INDEX_STEP_KEYS records are looked at for each call: INDEX_NONE with *cursor <= index_record_limit() means "call again". */
+uint32_t index_next_record(struct index *index, uint32_t *cursor);
+uint32_t index_record_limit(const struct index *index); /* numbers ever used are below */
+
+/* ---- proving it ---------------------------------------------------------------------------------------------- */
+
+/* Builds the empty index from the tables alone. What was not committed goes: its entries are freed, its groups LOST.
+ * Takes as long as there are entries; runs before anyone else knows the index. */
+int index_rebuild(struct index *index, struct why *why);
+/* One line per record and per value, sorted, without numbers that a rebuild may change: two indices with the same
+ * content describe themselves alike. Committed content only. For tests. */
+int index_describe(struct index *index, FILE *to);
+/* Walks everything and aborts on the first broken invariant. For tests; holds the lock for long. */
+void index_check(struct index *index);
+
+/* Bytes of private memory that hold the index (touched, not reserved). */
+size_t index_memory_bytes(const struct index *index);
+
+#define INDEX_COUNTERS(x)                                                        \
+	x(records, "records published and present")                             \
+	x(pages, "pages with a committed value")                                \
+	x(hollow_pages, "pages without a value whose descendants need them")    \
+	x(orphans, "records whose parent is not known")                         \
+	x(victims_selected, "values chosen for eviction")                       \
+	x(victims_freed, "of them, freed")                                      \
+	x(victims_restored, "of them, used again while they were busy")         \
+	x(victims_obsolete, "of them, gone for another reason")                 \
+	x(victims_pending, "of them, still busy: bytes owed")
+
+struct index_counters {
+#define X(name, help) uint64_t name;
+	INDEX_COUNTERS(X)
+#undef X
+};
+const struct index_counters *index_counters(const struct index *index); /* under the lock */
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The persistent tables of a namespace: what is enough to build its index again.
+ *
+ * They lie in a memory file that clients never see and that outlives the serving process. Writers are the serving
+ * process alone, under the space lock; the reader after a death is its successor. A process that is killed leaves a
+ * prefix of its stores, so every entry carries a checksum over itself and its number, written last: an entry whose
+ * checksum is wrong was being written and holds nothing.
+ *
+ * Whether a value or a record is committed is said by one word: `group` 0 means it is, else the state of that put
+ * group means it for all of the group's values and records at once. The commit of a group is the one store
+ * tables_group_publish(); afterwards the group's entries are settled (group = 0) at leisure and the group freed.
+ *
+ *   entry   Free -> Value (group g) -> Value (group 0) -> Free      a value in a slot: entry number = slot number
+ *           Free -> Hollow -> Free                                  the key of a page without values
+ *           Value (group g) -> Quarantined -> Free                  nobody knows who still writes there
+ *   record  Free -> Used (group g) -> Used (group 0) -> Free
+ *   group   Free -> Prepared -> Committed | Lost -> Free
+ */
+#ifndef PREFIXFS_INDEX_TABLES_H
+#define PREFIXFS_INDEX_TABLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+#include "store/base/why.h"
+
+#define TABLES_NONE 0xffffffffu
+#define TABLES_PAGE_ROW 0xffffu /* `page` of a row value: it stands at the record's endpoint */
+#define TABLES_GRANT_ENTRIES 128u /* a grant's entries begin at a multiple of this */
+
+struct key {
+	union {
+		uint8_t bytes[32];
+		uint64_t words[4];
+	};
+};
+
+enum entry_state {
+	ENTRY_FREE,
+	ENTRY_VALUE,
+	ENTRY_HOLLOW,
+	ENTRY_QUARANTINED,
+};
+
+/* One slot's value, or a hollow page's key. 64 bytes, one cache line. */
+struct entry {
+	struct key key;
+	uint32_t record;
+	uint16_t page; /* in the record, or TABLES_PAGE_ROW */
+	uint8_t class_index;
+	uint8_t share;
+	uint32_t group; /* 0 = committed, else 1 + number in the groups' table */
+	uint8_t state;  /* enum entry_state */
+	uint8_t reserved[3];
+	uint64_t check; /* over everything above and the entry's number */
+	uint64_t unused;
+};
+_Static_assert(sizeof(struct entry) == 64, "one cache line");
+
+enum record_flags {
+	RECORD_USED = 1,
+	RECORD_ROOT = 2,   /* begins a chain: parent_key is zero and means nothing */
+	RECORD_WHOLE = 4,  /* its group was put WHOLE */
+	RECORD_PINNED = 8, /* by an operator */
+};
+
+/* One record. 128 bytes. */
+struct record_entry {
+	struct key parent_key; /* page before the first one (of a zero-page record: before its endpoint) */
+	struct key endpoint;
+	uint64_t consumed;     /* tokens at the endpoint */
+	uint32_t pages;
+	uint32_t flags;
+	uint32_t group;        /* 0 = committed, else 1 + number of the group that made it */
+	uint32_t whole_next;   /* ring of the records of one WHOLE group; itself when alone, TABLES_NONE without WHOLE */
+	uint64_t check;        /* over everything above and the record's number */
+	/* not checked: a torn value only misleads the policy */
+	uint32_t created_s;    /* wall clock, seconds */
+	uint32_t last_use_s;
+	uint32_t unused[6];
+};
+_Static_assert(sizeof(struct record_entry) == 128, "two cache lines");
+
+enum group_state {
+	GROUP_FREE,
+	GROUP_PREPARED,
+	GROUP_COMMITTED,
+	GROUP_LOST,
+};
+
+struct group_entry {
+	uint8_t client_id[16];
+	uint64_t plan;
+	uint32_t number;         /* in the plan */
+	_Atomic uint32_t state;  /* enum group_state; the one word that commits; not under check */
+	uint64_t check;          /* over client_id, plan, number and the entry's number */
+	uint64_t unused[3];
+};
+_Static_assert(sizeof(struct group_entry) == 64, "one cache line");
+
+/* One grant: where a run of entries has its slots. */
+struct grant_entry {
+	uint64_t offset;     /* in the segment */
+	uint64_t length;
+	uint64_t slot_bytes;
+	uint32_t first_entry;
+	uint32_t slots;
+	uint16_t class_index, share;
+	uint32_t node;
+	uint32_t generation;
+	uint32_t used;       /* 0 = no such grant */
+	uint64_t check;
+	uint64_t unused;
+};
+_Static_assert(sizeof(struct grant_entry) == 64, "one cache line");
+
+#define TABLES_MAGIC 0x5046535441423031ull /* "PFSTAB01" */
+
+struct tables_header { /* first page */
+	uint64_t magic;
+	uint32_t version;
+	uint32_t grants, records, groups, entries; /* capacities */
+	uint32_t reserved;
+	uint64_t generation; /* of the segment */
+	uint8_t identity[32];
+	uint8_t fingerprint[16];
+	uint64_t check;
+};
+
+struct tables {
+	struct tables_header *header;
+	struct grant_entry *grants;
+	struct record_entry *records;
+	struct group_entry *groups;
+	struct entry *entries;
+	uint32_t grant_capacity, record_capacity, group_capacity, entry_capacity;
+	size_t bytes; /* of the whole mapping, sparse */
+};
+
+struct tables_config {
+	uint32_t grants, records, groups, entries; /* capacities; entries a multiple of TABLES_GRANT_ENTRIES */
+	uint64_t generation;
+	const uint8_t *identity;    /* 32 bytes */
+	const uint8_t *fingerprint; /* 16 bytes */
+};
+
+/* Bytes that a memory file must have for @config. */
+size_t tables_bytes(const struct tables_config *config);
+/* Lays empty tables out in @memory, which is tables_bytes() long, zero-filled, page-aligned and stays the caller's. */
+void tables_format(struct tables *tables, void *memory, const struct tables_config *config);
+/* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
+int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
+
+/* Checksums: seal writes it as the last store of a change, intact tells whether it is right. */
+void tables_seal_entry(struct tables *tables, uint32_t number);
+bool tables_entry_intact(const struct tables *tables, uint32_t number);
+void tables_seal_record(struct tables *tables, uint32_t number);
+bool tables_record_intact(const struct tables *tables, uint32_t number);
+void tables_seal_group(struct tables *tables, uint32_t number);
+bool tables_group_intact(const struct tables *tables, uint32_t number);
+void tables_seal_grant(struct tables *tables, uint32_t number);
+bool tables_grant_intact(const struct tables *tables, uint32_t number);
+
+/* The commit of a put group: one release store. */
+static inline void tables_group_publish(struct tables *tables, uint32_t number)
+{
+	__atomic_store_n((uint32_t *)&tables->groups[number].state, GROUP_COMMITTED, __ATOMIC_RELEASE);
+}
+
+static inline uint32_t tables_group_state(const struct tables *tables, uint32_t number)
+{
+	return __atomic_load_n((const uint32_t *)&tables->groups[number].state, __ATOMIC_ACQUIRE);
+}
+
+/* @group as it stands in an entry or record. */
+static inline bool tables_committed(const struct tables *tables, uint32_t group)
+{
+	return group == 0 || tables_group_state(tables, group - 1) == GROUP_COMMITTED;
+}
+
+#endif
