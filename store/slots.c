@@ -5,8 +5,9 @@
  * may use is the lowest bit of the first level that the session's own bit array leaves over.
  *
  * How failing searches for neighbours are not repeated: run_bound[id] is never less than the longest free run of the
- * grant, and pair.run_bound never less than any of its grants'. A search that fails lowers them to what it saw; a give
- * raises them to the run it made.
+ * grant, and pair.run_bound never less than any of its grants'. A search that fails lowers them to what it saw, a grant
+ * that fills up has 0, and a give raises them to the run it made. One search looks at SEARCH_WORDS of bits (10 us) before
+ * it gives up: the next one finds the bounds lower and comes further.
  */
 #include "store/slots.h"
 
@@ -23,6 +24,7 @@
 #define MEMBERS LEVELS       /* one bit array more: all ready grants of the pair */
 #define NO_LEVEL 0xffu       /* of a grant without a free slot */
 #define RUN_WORDS 2u         /* words that a give looks at on either side of its own */
+#define SEARCH_WORDS 1024u   /* words of bits that a search begins no further grant after */
 #define SLOTS_MAGIC 0x534c4f54u
 
 /* grant_entry.used. A grant that was being populated when its process died is no grant to the next one. */
@@ -321,6 +323,18 @@ static uint32_t grant_first_free(struct grant *g)
 	return g->first_word * 64 + (uint32_t)__builtin_ctzll(g->free[g->first_word]);
 }
 
+/* Bits of @word where @count ones in a row begin, 1 <= @count <= 64. */
+static uint64_t run_starts(uint64_t word, uint32_t count)
+{
+	for (uint32_t have = 1; have < count && word;) {
+		uint32_t step = min_u32(have, count - have);
+
+		word &= word >> step;
+		have += step;
+	}
+	return word;
+}
+
 /* Start of the lowest run of at least @count free slots; SLOTS_NONE and the longest run's length if there is none. */
 static uint32_t grant_find_run(const struct grant *g, uint32_t count, uint32_t *ret_longest)
 {
@@ -328,26 +342,24 @@ static uint32_t grant_find_run(const struct grant *g, uint32_t count, uint32_t *
 
 	for (uint32_t w = g->first_word, n = grant_words(g); w < n; w++) {
 		uint64_t bits = g->free[w];
+		uint32_t low = ~bits ? (uint32_t)__builtin_ctzll(~bits) : 64;
 
-		for (uint32_t at = 0; at < 64;) {
-			uint64_t rest = bits >> at;
-			uint32_t gap = rest ? (uint32_t)__builtin_ctzll(rest) : 64 - at;
+		if (length == 0)
+			start = w * 64;
+		length += low;
+		if (length >= count)
+			return start;
+		if (low == 64)
+			continue;
+		longest = max_u32(longest, length);
+		uint64_t starts = count <= 64 ? run_starts(bits, count) : 0;
 
-			if (gap) {
-				longest = max_u32(longest, length);
-				length = 0;
-				at += gap;
-				continue;
-			}
-			uint32_t ones = ~rest ? (uint32_t)__builtin_ctzll(~rest) : 64;
-
-			if (length == 0)
-				start = w * 64 + at;
-			length += ones;
-			if (length >= count)
-				return start;
-			at += ones;
-		}
+		if (starts)
+			return w * 64 + (uint32_t)__builtin_ctzll(starts);
+		while (longest < 64 && run_starts(bits, longest + 1))
+			longest++;
+		length = (uint32_t)__builtin_clzll(~bits);
+		start = w * 64 + 64 - length;
 	}
 	*ret_longest = max_u32(longest, length);
 	return SLOTS_NONE;
@@ -486,8 +498,9 @@ static void grant_open(struct slots *s, uint32_t id)
 	g->ready = true;
 	p->slots += g->slots;
 	p->free += g->free_count;
-	s->run_bound[id] = g->free_count;
-	p->run_bound = max_u32(p->run_bound, g->free_count);
+	if (grant_find_run(g, g->slots, &s->run_bound[id]) != SLOTS_NONE)
+		s->run_bound[id] = g->slots;
+	p->run_bound = max_u32(p->run_bound, s->run_bound[id]);
 	level_bits(s, p, MEMBERS)[id / 64] |= 1ull << id % 64;
 	level_place(s, p, g, id);
 	s->version++;
@@ -657,7 +670,7 @@ static uint32_t find_run(struct slots *s, struct pair *p, uint32_t count, struct
 			 uint32_t *ret_slot)
 {
 	uint32_t words = (s->grant_limit + 63) / 64;
-	uint32_t bound = 0;
+	uint32_t bound = 0, searched = 0;
 
 	if (count > p->run_bound)
 		return SLOTS_NONE;
@@ -669,6 +682,9 @@ static uint32_t find_run(struct slots *s, struct pair *p, uint32_t count, struct
 				uint32_t id = w * 64 + (uint32_t)__builtin_ctzll(m);
 
 				if (count <= s->run_bound[id] && filter_allows(filter, id)) {
+					if (searched >= SEARCH_WORDS)
+						return SLOTS_NONE;
+					searched += grant_words(&s->grants[id]);
 					*ret_slot = grant_find_run(&s->grants[id], count, &s->run_bound[id]);
 					if (*ret_slot != SLOTS_NONE)
 						return id;
@@ -726,8 +742,9 @@ uint32_t slots_take(struct slots *s, struct slots_cursor *cursor, struct slots_f
 	struct grant *g = &s->grants[id];
 
 	g->free[slot / 64] &= ~(1ull << slot % 64);
-	g->free_count--;
 	p->free--;
+	if (--g->free_count == 0)
+		s->run_bound[id] = 0;
 	level_update(s, p, g, id);
 	cursor->next = slot + 1;
 	return g->first_entry + slot;

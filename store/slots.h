@@ -99,7 +99,9 @@ struct slots_cursor {
 	uint32_t next;  /* slot in the grant to look at first */
 };
 
-/* Puts @cursor where @count neighbouring slots are free, else at the fullest, lowest grant with free ones. */
+/* Puts @cursor where @count neighbouring slots are free, else at the fullest, lowest grant with free ones. Nothing is set
+ * aside: of two cursors at one place the first to take has it. Bounded: where tens of thousands of slots are so ragged that
+ * the search takes over 10 us, it may miss a place that a later one finds. */
 void slots_seek(struct slots *slots, struct slots_cursor *cursor, uint32_t class_index, uint32_t share, uint32_t count,
 		struct slots_filter filter);
 /* The next free slot at or after the cursor, taken; then in other grants. SLOTS_NONE: there is none. */

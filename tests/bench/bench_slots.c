@@ -112,6 +112,8 @@ int main(int argc, char **argv)
 	};
 	struct slots *slots;
 
+	for (uint32_t i = 0; i < sizes.entries; i++) /* as if the index had been there */
+		((volatile struct entry *)tables.entries)[i].state = ENTRY_FREE;
 	must(slots_new(&config, &slots, NULL));
 	lock_take(&lock);
 	uint32_t grants = 0, id;
