@@ -171,7 +171,7 @@ def check_text(tree):
                 tree.say(path, number, "has a tab after a space")
             if is_c and not comment and indent.startswith("  "):
                 tree.say(path, number, "is indented with spaces; tabs indent")
-            if not is_c and "\t" in indent:
+            if path.endswith((".py", "meson.build")) and "\t" in indent:
                 tree.say(path, number, "is indented with tabs; spaces indent here")
             if is_c:
                 rest = line
