@@ -95,10 +95,22 @@ def environment(name, build):
     return env
 
 
+def usable(folder):
+    """Whether this place and this meson configured the folder."""
+    try:
+        with open(os.path.join(folder, "meson-info", "meson-info.json"), encoding="utf-8") as f:
+            info = json.load(f)
+    except (OSError, ValueError):
+        return False
+    meson = subprocess.run(["meson", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return info["directories"]["source"] == ROOT and info["meson_version"]["full"] == meson and (
+        os.path.isfile(os.path.join(folder, "build.ninja")))
+
+
 def prepare(name, build, env, count):
     folder = os.path.join(ROOT, build["folder"])
     steps = []
-    if not os.path.isfile(os.path.join(folder, "build.ninja")):
+    if not usable(folder):
         shutil.rmtree(folder, ignore_errors=True)
         steps.append(["meson", "setup", build["folder"]] + build["options"])
     steps.append(["ninja", "-C", build["folder"], "-j", JOBS, "--quiet"])
