@@ -37,10 +37,10 @@
 
 #define SEGMENT_MAGIC 0x5345474du
 #define HUGE_PAGE (2ull << 20)
-#define PIECE (64ull << 20)       /* populated in one call; a signal, a punch or a full host costs no more than it */
+#define PIECE (64ull << 20) /* populated in one call; a signal, a punch or a full host costs no more than it */
 #define MAX_THREADS 64u
-#define MAX_BYTES (1ull << 46)    /* 64 TiB: half the address space of a process */
-#define MPOL_PREFERRED_MODE 1     /* linux/mempolicy.h */
+#define MAX_BYTES (1ull << 46) /* 64 TiB: half the address space of a process */
+#define MPOL_PREFERRED_MODE 1  /* linux/mempolicy.h */
 #define MAX_NODES 1024u
 
 #define THP_DIR "/sys/kernel/mm/transparent_hugepage/"
@@ -209,7 +209,7 @@ static int choose_backing(const struct segment_config *config, enum segment_back
 	case SEGMENT_WISH_HUGETLB:
 		if (hugetlb_available() < want)
 			return why_set(why, ENOMEM, "huge pages: %llu bytes are free and unreserved, %llu are wanted",
-				       (unsigned long long)hugetlb_available(), (unsigned long long)want);
+				(unsigned long long)hugetlb_available(), (unsigned long long)want);
 		*ret = SEGMENT_HUGETLB;
 		return 0;
 	case SEGMENT_WISH_AUTO:
@@ -240,21 +240,22 @@ static int make_files(struct segment *s, const char *name, struct why *why)
 {
 	s->fd = create_file(name, s->backing == SEGMENT_HUGETLB);
 	if (s->fd < 0)
-		return why_set(why, -s->fd, "memory file of the segment: %s", strerror(-s->fd));
+		return why_set(why, -s->fd, "memory file of the segment: %s", strerrordesc_np(-s->fd));
 	/* The mode comes first: a memory file is born 0777, and who reopens it before keeps what he got. */
 	if (fchmod(s->fd, 0600))
-		return why_set(why, errno, "memory file of the segment: mode 0600: %s", strerror(errno));
+		return why_set(why, errno, "memory file of the segment: mode 0600: %s", strerrordesc_np(errno));
 	if (ftruncate(s->fd, (off_t)s->bytes))
 		return why_set(why, errno, "memory file of the segment: length %llu: %s", (unsigned long long)s->bytes,
-			       strerror(errno));
+			strerrordesc_np(errno));
 	if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return why_set(why, errno, "memory file of the segment: seals: %s", strerror(errno));
+		return why_set(why, errno, "memory file of the segment: seals: %s", strerrordesc_np(errno));
 	char path[40];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
 	s->read_only_fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (s->read_only_fd < 0)
-		return why_set(why, errno, "memory file of the segment: %s read-only: %s", path, strerror(errno));
+		return why_set(
+			why, errno, "memory file of the segment: %s read-only: %s", path, strerrordesc_np(errno));
 	return 0;
 }
 
@@ -262,10 +263,10 @@ int segment_new(const struct segment_config *config, struct segment **ret, struc
 {
 	if (config->bytes == 0 || config->bytes % HUGE_PAGE || config->bytes > MAX_BYTES)
 		return why_set(why, EINVAL, "segment length %llu is no multiple of %llu from there to %llu",
-			       (unsigned long long)config->bytes, HUGE_PAGE, MAX_BYTES);
+			(unsigned long long)config->bytes, HUGE_PAGE, MAX_BYTES);
 	if (config->expected_bytes > config->bytes)
 		return why_set(why, EINVAL, "expected bytes %llu are over the segment's length %llu",
-			       (unsigned long long)config->expected_bytes, (unsigned long long)config->bytes);
+			(unsigned long long)config->expected_bytes, (unsigned long long)config->bytes);
 	struct segment *s = calloc(1, sizeof(*s));
 
 	if (!s)
@@ -359,8 +360,8 @@ struct population {
 	struct segment *segment;
 	uint64_t offset, length;
 	uint32_t node;
-	_Atomic uint64_t next;  /* bytes handed out to threads */
-	_Atomic int error;      /* first negative errno */
+	_Atomic uint64_t next; /* bytes handed out to threads */
+	_Atomic int error;     /* first negative errno */
 	_Atomic uint64_t *progress;
 };
 
@@ -378,7 +379,7 @@ static void prefer_node(uint32_t node)
 
 static int populate_piece(struct segment *s, uint64_t offset, size_t bytes, bool look)
 {
-	struct window w;
+	struct window w = {0};
 	int r = window_open(s->fd, s->backing == SEGMENT_THP, offset, bytes, &w);
 
 	if (r)
@@ -438,16 +439,15 @@ static int run_threads(struct population *p, unsigned threads)
 	return started ? 0 : -error;
 }
 
-int segment_populate_on_node(struct segment *segment, uint64_t offset, uint64_t length, unsigned threads,
-			     uint32_t node, _Atomic uint64_t *progress, struct why *why)
+int segment_populate_on_node(struct segment *segment, uint64_t offset, uint64_t length, unsigned threads, uint32_t node,
+	_Atomic uint64_t *progress, struct why *why)
 {
 	assert(segment->magic == SEGMENT_MAGIC);
 	lock_assert_none_held();
-	if (offset % HUGE_PAGE || length % HUGE_PAGE || length > segment->bytes ||
-	    offset > segment->bytes - length)
+	if (offset % HUGE_PAGE || length % HUGE_PAGE || length > segment->bytes || offset > segment->bytes - length)
 		return why_set(why, EINVAL, "bytes %llu+%llu are not whole units of %llu in a segment of %llu",
-			       (unsigned long long)offset, (unsigned long long)length, HUGE_PAGE,
-			       (unsigned long long)segment->bytes);
+			(unsigned long long)offset, (unsigned long long)length, HUGE_PAGE,
+			(unsigned long long)segment->bytes);
 	if (threads == 0 || threads > MAX_THREADS)
 		return why_set(why, EINVAL, "%u threads are not 1 to %u", threads, MAX_THREADS);
 	struct population p = {
@@ -461,16 +461,16 @@ int segment_populate_on_node(struct segment *segment, uint64_t offset, uint64_t 
 	int r = pieces ? run_threads(&p, threads < pieces ? threads : (unsigned)pieces) : 0;
 
 	if (r)
-		return why_set(why, -r, "no thread for populating the segment: %s", strerror(-r));
+		return why_set(why, -r, "no thread for populating the segment: %s", strerrordesc_np(-r));
 	if (p.error)
 		return why_set(why, -p.error, "populating bytes %llu+%llu of the segment (%s pages): %s",
-			       (unsigned long long)offset, (unsigned long long)length,
-			       segment_backing_name(segment->backing), strerror(-p.error));
+			(unsigned long long)offset, (unsigned long long)length, segment_backing_name(segment->backing),
+			strerrordesc_np(-p.error));
 	return 0;
 }
 
 int segment_populate(struct segment *segment, uint64_t offset, uint64_t length, unsigned threads,
-		     _Atomic uint64_t *progress, struct why *why)
+	_Atomic uint64_t *progress, struct why *why)
 {
 	return segment_populate_on_node(segment, offset, length, threads, SEGMENT_ANY_NODE, progress, why);
 }
@@ -512,7 +512,7 @@ static int write_through_window(const struct segment *segment, uint64_t offset, 
 		size_t skip = (size_t)(offset - start);
 		size_t part = PIECE - skip < bytes ? PIECE - skip : bytes;
 		size_t mapped = (skip + part + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-		struct window w;
+		struct window w = {0};
 		int r = window_open(segment->fd, false, start, mapped, &w);
 
 		if (r)

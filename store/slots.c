@@ -21,14 +21,18 @@
 #include "store/base/memory.h"
 
 #define LEVELS 64u
-#define MEMBERS LEVELS       /* one bit array more: all ready grants of the pair */
-#define NO_LEVEL 0xffu       /* of a grant without a free slot */
-#define RUN_WORDS 2u         /* words that a give looks at on either side of its own */
-#define SEARCH_WORDS 1024u   /* words of bits that a search begins no further grant after */
+#define MEMBERS LEVELS     /* one bit array more: all ready grants of the pair */
+#define NO_LEVEL 0xffu     /* of a grant without a free slot */
+#define RUN_WORDS 2u       /* words that a give looks at on either side of its own */
+#define SEARCH_WORDS 1024u /* words of bits that a search begins no further grant after */
 #define SLOTS_MAGIC 0x534c4f54u
 
 /* grant_entry.used. A grant that was being populated when its process died is no grant to the next one. */
-enum { GRANT_UNUSED, GRANT_POPULATING, GRANT_READY };
+enum {
+	GRANT_UNUSED,
+	GRANT_POPULATING,
+	GRANT_READY
+};
 
 /* All under the guard. */
 struct grant {
@@ -54,10 +58,10 @@ struct pair {
 	uint32_t grant_slots;               /* constant */
 	uint32_t class_index, share;        /* constant */
 	uint32_t run_bound;
-	uint64_t slots, free;               /* of ready grants */
-	uint64_t levels;                    /* bit l = level_grants[l] > 0 */
+	uint64_t slots, free; /* of ready grants */
+	uint64_t levels;      /* bit l = level_grants[l] > 0 */
 	uint32_t level_grants[LEVELS];
-	uint64_t *bits;                     /* [LEVELS + 1][words] */
+	uint64_t *bits; /* [LEVELS + 1][words] */
 };
 
 struct slots {
@@ -66,16 +70,16 @@ struct slots {
 	uint32_t grant_capacity, words; /* constant */
 	uint32_t pairs;                 /* constant */
 	uint32_t first_pair[LAYOUT_MAX_CLASSES];
-	uint32_t grant_limit;           /* 1 + highest id ever used */
+	uint32_t grant_limit; /* 1 + highest id ever used */
 	uint32_t grant_count;
 	uint64_t version, granted_bytes;
-	struct grant *grants;    /* [grant_capacity] */
-	uint32_t *run_bound;     /* [grant_capacity] */
-	uint16_t *grant_of;      /* [entry_limit / TABLES_GRANT_ENTRIES] 1 + id, 0 = none */
-	uint32_t *by_offset;     /* [grant_count] ids */
-	uint32_t *by_entry;      /* [grant_count] ids */
-	struct pair *pair;       /* [pairs] */
-	uint64_t *bits;          /* [pairs][LEVELS + 1][words] */
+	struct grant *grants; /* [grant_capacity] */
+	uint32_t *run_bound;  /* [grant_capacity] */
+	uint16_t *grant_of;   /* [entry_limit / TABLES_GRANT_ENTRIES] 1 + id, 0 = none */
+	uint32_t *by_offset;  /* [grant_count] ids */
+	uint32_t *by_entry;   /* [grant_count] ids */
+	struct pair *pair;    /* [pairs] */
+	uint64_t *bits;       /* [pairs][LEVELS + 1][words] */
 };
 
 static uint64_t align_up(uint64_t value, uint64_t unit)
@@ -175,10 +179,10 @@ static int check_config(const struct slots_config *c, struct why *why)
 {
 	if (c->entry_limit == 0 || c->entry_limit % TABLES_GRANT_ENTRIES || c->entry_limit > c->tables->entry_capacity)
 		return why_set(why, EINVAL, "entries for grants: %u is no multiple of %u up to %u", c->entry_limit,
-			       TABLES_GRANT_ENTRIES, c->tables->entry_capacity);
+			TABLES_GRANT_ENTRIES, c->tables->entry_capacity);
 	if (c->segment_bytes == 0 || c->segment_bytes % SLOTS_GRANT_UNIT)
 		return why_set(why, EINVAL, "segment length %llu is no multiple of %llu",
-			       (unsigned long long)c->segment_bytes, SLOTS_GRANT_UNIT);
+			(unsigned long long)c->segment_bytes, SLOTS_GRANT_UNIT);
 	if (c->tables->grant_capacity == 0)
 		return why_set(why, EINVAL, "the tables have no room for a grant");
 	return 0;
@@ -529,7 +533,7 @@ int slots_grant_begin(struct slots *s, uint32_t class_index, uint32_t share, uin
 	uint32_t id = find_id(s);
 
 	if (id == SLOTS_NONE || !find_offset(s, cut.length, &cut.offset, &at_offset) ||
-	    !find_entries(s, entries, &cut.first_entry, &at_entry))
+		!find_entries(s, entries, &cut.first_entry, &at_entry))
 		return SLOTS_E_FULL;
 	int r = grant_adopt(s, id, &cut, at_offset, at_entry);
 
@@ -666,8 +670,8 @@ static uint32_t find_any(const struct slots *s, const struct pair *p, struct slo
 }
 
 /* The same with @count > 1 neighbouring free slots; *ret_slot is the first of them. */
-static uint32_t find_run(struct slots *s, struct pair *p, uint32_t count, struct slots_filter filter,
-			 uint32_t *ret_slot)
+static uint32_t find_run(
+	struct slots *s, struct pair *p, uint32_t count, struct slots_filter filter, uint32_t *ret_slot)
 {
 	uint32_t words = (s->grant_limit + 63) / 64;
 	uint32_t bound = 0, searched = 0;
@@ -707,7 +711,7 @@ static bool seek_any(struct slots *s, struct slots_cursor *cursor, const struct 
 }
 
 void slots_seek(struct slots *s, struct slots_cursor *cursor, uint32_t class_index, uint32_t share, uint32_t count,
-		struct slots_filter filter)
+	struct slots_filter filter)
 {
 	struct pair *p = pair_at(s, class_index, share);
 
@@ -731,7 +735,8 @@ uint32_t slots_take(struct slots *s, struct slots_cursor *cursor, struct slots_f
 
 	lock_assert_held(s->config.guard);
 	/* The grant may have gone, or be another's, since the cursor was set. */
-	if (id < s->grant_limit && s->grants[id].ready && &s->pair[s->grants[id].pair] == p && filter_allows(filter, id))
+	if (id < s->grant_limit && s->grants[id].ready && &s->pair[s->grants[id].pair] == p &&
+		filter_allows(filter, id))
 		slot = grant_next_free(&s->grants[id], cursor->next);
 	if (__builtin_expect(slot == SLOTS_NONE, 0)) {
 		if (!seek_any(s, cursor, p, filter))
@@ -823,27 +828,28 @@ static int check_grant_entry(const struct slots *s, uint32_t id, struct why *why
 	const struct layout *layout = s->config.layout;
 
 	if (e->class_index >= layout->classes || e->share >= layout->class[e->class_index].shares ||
-	    e->slot_bytes != layout->class[e->class_index].share[e->share].slot_bytes)
-		return why_set(why, EINVAL, "grant %u: class %u, share %u with slots of %llu bytes is not in the layout",
-			       id, e->class_index, e->share, (unsigned long long)e->slot_bytes);
+		e->slot_bytes != layout->class[e->class_index].share[e->share].slot_bytes)
+		return why_set(why, EINVAL,
+			"grant %u: class %u, share %u with slots of %llu bytes is not in the layout", id,
+			e->class_index, e->share, (unsigned long long)e->slot_bytes);
 	if (e->length == 0 || e->offset % SLOTS_GRANT_UNIT || e->length % SLOTS_GRANT_UNIT ||
-	    e->offset > s->config.segment_bytes || e->length > s->config.segment_bytes - e->offset)
+		e->offset > s->config.segment_bytes || e->length > s->config.segment_bytes - e->offset)
 		return why_set(why, EINVAL, "grant %u: bytes %llu+%llu are not whole units of the segment's %llu", id,
-			       (unsigned long long)e->offset, (unsigned long long)e->length,
-			       (unsigned long long)s->config.segment_bytes);
+			(unsigned long long)e->offset, (unsigned long long)e->length,
+			(unsigned long long)s->config.segment_bytes);
 	if (e->slots == 0 || e->slots > e->length / e->slot_bytes)
 		return why_set(why, EINVAL, "grant %u: %u slots of %llu bytes do not fit %llu", id, e->slots,
-			       (unsigned long long)e->slot_bytes, (unsigned long long)e->length);
+			(unsigned long long)e->slot_bytes, (unsigned long long)e->length);
 	if (e->first_entry % TABLES_GRANT_ENTRIES || e->first_entry >= s->config.entry_limit ||
-	    align_up(e->slots, TABLES_GRANT_ENTRIES) > s->config.entry_limit - e->first_entry)
+		align_up(e->slots, TABLES_GRANT_ENTRIES) > s->config.entry_limit - e->first_entry)
 		return why_set(why, EINVAL, "grant %u: entries %u+%u are not of the %u for grants", id, e->first_entry,
-			       e->slots, s->config.entry_limit);
+			e->slots, s->config.entry_limit);
 	return 0;
 }
 
 /* Places in the sorted arrays, and that no other grant overlaps. */
 static int find_places(const struct slots *s, uint32_t id, const struct grant *cut, uint32_t *ret_offset,
-		       uint32_t *ret_entry, struct why *why)
+	uint32_t *ret_entry, struct why *why)
 {
 	uint32_t i = 0, j = 0;
 
@@ -855,12 +861,12 @@ static int find_places(const struct slots *s, uint32_t id, const struct grant *c
 	const struct grant *after = i < s->grant_count ? &s->grants[s->by_offset[i]] : NULL;
 
 	if ((before && before->offset + before->length > cut->offset) ||
-	    (after && cut->offset + cut->length > after->offset))
+		(after && cut->offset + cut->length > after->offset))
 		return why_set(why, EINVAL, "grant %u: its bytes are another grant's too", id);
 	before = j ? &s->grants[s->by_entry[j - 1]] : NULL;
 	after = j < s->grant_count ? &s->grants[s->by_entry[j]] : NULL;
 	if ((before && grant_entry_end(before) > cut->first_entry) ||
-	    (after && grant_entry_end(cut) > after->first_entry))
+		(after && grant_entry_end(cut) > after->first_entry))
 		return why_set(why, EINVAL, "grant %u: its entries are another grant's too", id);
 	*ret_offset = i;
 	*ret_entry = j;
@@ -925,12 +931,12 @@ int slots_rebuild(struct slots *s, struct why *why)
 
 /* ---- checking ------------------------------------------------------------------------------------------------ */
 
-#define CHECK(condition, id)                                                                       \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
+#define CHECK(condition, id) \
+	do { \
+		if (!(condition)) { \
 			fprintf(stderr, "slots: broken at grant %u: %s\n", (unsigned)(id), #condition); \
-			abort();                                                                   \
-		}                                                                                  \
+			abort(); \
+		} \
 	} while (0)
 
 static void check_grant(const struct slots *s, uint32_t id)

@@ -29,7 +29,7 @@ static void waiter_done(struct tier_io *io)
 }
 
 static int wait_for(struct tier *tier, void (*start)(struct tier *tier, struct tier_io *io), uint64_t offset,
-		    void *buffer, size_t bytes)
+	void *buffer, size_t bytes)
 {
 	struct waiter w = {.done = false};
 	struct tier_io io = {

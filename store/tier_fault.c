@@ -27,9 +27,23 @@
 #define MAX_RULES 32u
 #define FOREVER_NS (3600ull * 1000000000u)
 
-enum operation { READ, WRITE, OPERATIONS };
-enum effect { FAIL, DELAY, FLIP, SHORT };
-enum when { ALWAYS, FROM_NTH, ONLY_NTH, CHANCE };
+enum operation {
+	READ,
+	WRITE,
+	OPERATIONS
+};
+enum effect {
+	FAIL,
+	DELAY,
+	FLIP,
+	SHORT
+};
+enum when {
+	ALWAYS,
+	FROM_NTH,
+	ONLY_NTH,
+	CHANCE
+};
 
 struct rule {
 	enum operation operation;
@@ -37,21 +51,21 @@ struct rule {
 	int error;         /* FAIL: positive errno */
 	uint64_t delay_ns; /* DELAY */
 	enum when when;
-	uint64_t n;     /* FROM_NTH, ONLY_NTH; CHANCE: n of @of */
+	uint64_t n; /* FROM_NTH, ONLY_NTH; CHANCE: n of @of */
 	uint64_t of;
 };
 
 struct fault_io {
-	struct tier_io below;   /* what the tier under us sees */
+	struct tier_io below; /* what the tier under us sees */
 	struct tier_fault *tier;
-	struct tier_io *io;     /* the caller's */
-	struct fault_io *next;  /* (lock) in the queue */
-	uint64_t due_ns;        /* 0 = at once */
+	struct tier_io *io;    /* the caller's */
+	struct fault_io *next; /* (lock) in the queue */
+	uint64_t due_ns;       /* 0 = at once */
 	enum operation operation;
-	int error;              /* 0 = none struck */
+	int error; /* 0 = none struck */
 	bool flip, shorten;
-	uint64_t flip_bit;      /* modulo the data's length */
-	void *copy;             /* of data to write, when a bit of it flips; ours */
+	uint64_t flip_bit; /* modulo the data's length */
+	void *copy;        /* of data to write, when a bit of it flips; ours */
 };
 
 struct tier_fault {
@@ -63,7 +77,7 @@ struct tier_fault {
 	_Atomic uint64_t number[OPERATIONS]; /* requests judged */
 	_Atomic uint64_t errors;
 	_Atomic uint64_t under_way;
-	bool timed;              /* there is a delay rule, hence a timer thread */
+	bool timed; /* there is a delay rule, hence a timer thread */
 	pthread_t timer;
 	struct lock lock;
 	struct lock_cond changed; /* (lock) the queue or @stop */
@@ -75,10 +89,25 @@ static const struct {
 	const char *name;
 	int number;
 } errors[] = {
-	{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"ENODATA", ENODATA}, {"ENOMEM", ENOMEM},       {"EAGAIN", EAGAIN},
-	{"EINTR", EINTR},   {"EROFS", EROFS},   {"EDQUOT", EDQUOT},   {"ETIMEDOUT", ETIMEDOUT}, {"ENODEV", ENODEV},
-	{"ENOENT", ENOENT}, {"ESTALE", ESTALE}, {"EBADF", EBADF},     {"EFBIG", EFBIG},         {"EILSEQ", EILSEQ},
-	{"EACCES", EACCES}, {"EPERM", EPERM},   {"EINVAL", EINVAL},   {"ECANCELED", ECANCELED},
+	{"EIO", EIO},
+	{"ENOSPC", ENOSPC},
+	{"ENODATA", ENODATA},
+	{"ENOMEM", ENOMEM},
+	{"EAGAIN", EAGAIN},
+	{"EINTR", EINTR},
+	{"EROFS", EROFS},
+	{"EDQUOT", EDQUOT},
+	{"ETIMEDOUT", ETIMEDOUT},
+	{"ENODEV", ENODEV},
+	{"ENOENT", ENOENT},
+	{"ESTALE", ESTALE},
+	{"EBADF", EBADF},
+	{"EFBIG", EFBIG},
+	{"EILSEQ", EILSEQ},
+	{"EACCES", EACCES},
+	{"EPERM", EPERM},
+	{"EINVAL", EINVAL},
+	{"ECANCELED", ECANCELED},
 };
 
 /* ---- the specification ----------------------------------------------------------------------------------------- */
@@ -210,8 +239,8 @@ static int parse_spec(struct tier_fault *t, const char *spec, struct why *why)
 			t->timed |= t->rule[t->rules++].effect == DELAY;
 			continue;
 		}
-		return why_set(why, EINVAL, "fault rule '%.*s' is not understood", (int)strcspn(spec + at, ","),
-			       spec + at);
+		return why_set(
+			why, EINVAL, "fault rule '%.*s' is not understood", (int)strcspn(spec + at, ","), spec + at);
 	}
 	return 0;
 }
@@ -480,7 +509,7 @@ int tier_fault_new(struct tier *under, const char *spec, struct tier **ret, stru
 		int error = start_timer(t);
 
 		if (error)
-			r = why_set(why, error, "no thread for a fault tier: %s", strerror(error));
+			r = why_set(why, error, "no thread for a fault tier: %s", strerrordesc_np(error));
 	}
 	if (r) {
 		fault_dispose(t);

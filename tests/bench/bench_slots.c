@@ -41,8 +41,8 @@ static void must(int r)
 
 /* @batches times: seek @run neighbours and take them until BATCH are taken; its time, per slot. Giving them back, if
  * @give_at_once, is not counted. */
-static void put_batches(struct slots *slots, const char *what, uint32_t run, uint32_t batches, struct slots_filter filter,
-			bool give_at_once)
+static void put_batches(struct slots *slots, const char *what, uint32_t run, uint32_t batches,
+	struct slots_filter filter, bool give_at_once)
 {
 	uint64_t take_ns = 0, worst = 0, merged = 0;
 	static uint32_t entry[BATCH];
@@ -67,7 +67,7 @@ static void put_batches(struct slots *slots, const char *what, uint32_t run, uin
 			slots_give(slots, entry[i]);
 	}
 	snprintf(text, sizeof(text), "%s, runs of %u (%.0f%% merge; worst %u: %.1f us)", what, run,
-		 100.0 * (double)merged / (double)batches / BATCH, BATCH, (double)worst / 1000);
+		100.0 * (double)merged / (double)batches / BATCH, BATCH, (double)worst / 1000);
 	printf("%-64s %8.1f ns\n", text, (double)take_ns / ((double)batches * BATCH));
 }
 
@@ -133,7 +133,8 @@ int main(int argc, char **argv)
 		return 1;
 	for (uint32_t i = 0; i < SLOTS_MAX_GRANTS / 64; i++)
 		acknowledged[i] = ~0ull;
-	printf("%u grants, %u slots of %llu bytes\n", grants, total, (unsigned long long)layout->class[0].share[0].slot_bytes);
+	printf("%u grants, %u slots of %llu bytes\n", grants, total,
+		(unsigned long long)layout->class[0].share[0].slot_bytes);
 
 	struct slots_cursor c;
 

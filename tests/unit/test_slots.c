@@ -61,7 +61,7 @@ static void make_slots(struct fixture *f)
 }
 
 static void setup(struct fixture *f, const uint64_t *sizes, uint32_t classes, uint32_t shares, uint64_t segment,
-		  uint64_t budget, uint32_t entries)
+	uint64_t budget, uint32_t entries)
 {
 	uint8_t identity[32] = {1}, fingerprint[16] = {2};
 	struct tables_config config = {
@@ -764,7 +764,8 @@ static uint32_t model_run(uint32_t id, uint32_t count)
 }
 
 /* What slots_seek should find; SLOTS_NONE if no grant. */
-static uint32_t model_seek(uint32_t class_index, uint32_t share, uint32_t count, const uint64_t *bits, uint32_t *ret_slot)
+static uint32_t model_seek(
+	uint32_t class_index, uint32_t share, uint32_t count, const uint64_t *bits, uint32_t *ret_slot)
 {
 	for (uint32_t want = count;; want = 1) {
 		uint32_t best = SLOTS_NONE, best_level = UINT32_MAX;
@@ -773,7 +774,7 @@ static uint32_t model_seek(uint32_t class_index, uint32_t share, uint32_t count,
 			const struct model_grant *g = &model[id];
 
 			if (!g->is || !g->ready || g->class_index != class_index || g->share != share ||
-			    (bits && !(bits[id / 64] >> id % 64 & 1)))
+				(bits && !(bits[id / 64] >> id % 64 & 1)))
 				continue;
 			uint32_t n = model_free(id);
 			uint32_t level = n ? (n - 1) * 64 / g->slots : UINT32_MAX;
@@ -828,7 +829,7 @@ static void random_take(struct fixture *f)
 	bits[0] = ((uint64_t)pick(1u << 31) << 32 | pick(1u << 31)) * 2;
 	for (uint32_t id = 0; id < MODEL_GRANTS; id++)
 		if (model[id].is && model[id].ready && model[id].class_index == c && model[id].share == share &&
-		    (!filter.acknowledged || bits[0] >> id & 1))
+			(!filter.acknowledged || bits[0] >> id & 1))
 			n += model_free(id);
 	assert_int_equal(slots_free_count(f->slots, c, share, filter), n);
 	uint32_t id = model_seek(c, share, count, filter.acknowledged, &slot);
