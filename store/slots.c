@@ -944,7 +944,7 @@ static void check_grant(const struct slots *s, uint32_t id)
 	const struct grant *g = &s->grants[id];
 	const struct pair *p = &s->pair[g->pair];
 	const struct grant_entry *e = &s->config.tables->grants[id];
-	uint32_t free_count = 0, longest = 0;
+	uint32_t free_count = 0, length = 0, longest = 0;
 
 	CHECK(g->pair < s->pairs, id);
 	CHECK(tables_grant_intact(s->config.tables, id), id);
@@ -959,9 +959,13 @@ static void check_grant(const struct slots *s, uint32_t id)
 	}
 	CHECK(g->slots % 64 == 0 || g->free[g->slots / 64] >> g->slots % 64 == 0, id);
 	CHECK(free_count == g->free_count, id);
-	for (uint32_t i = 0; i < g->slots; i++)
-		if (g->free[i / 64] >> i % 64 & 1)
-			CHECK(s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
+	for (uint32_t i = 0; i < g->slots; i++) {
+		bool is_free = g->free[i / 64] >> i % 64 & 1;
+
+		CHECK(!is_free || s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
+		length = is_free ? length + 1 : 0;
+		longest = max_u32(longest, length);
+	}
 	for (uint32_t b = g->first_entry; b < grant_entry_end(g); b += TABLES_GRANT_ENTRIES)
 		CHECK(s->grant_of[b / TABLES_GRANT_ENTRIES] == id + 1, id);
 	CHECK((level_bits(s, p, MEMBERS)[id / 64] >> id % 64 & 1) == g->ready, id);
@@ -973,7 +977,6 @@ static void check_grant(const struct slots *s, uint32_t id)
 	uint32_t level = g->free_count ? (uint32_t)((uint64_t)(g->free_count - 1) * LEVELS / g->slots) : NO_LEVEL;
 
 	CHECK(g->level == level, id);
-	grant_find_run(g, SLOTS_NONE, &longest);
 	CHECK(longest <= s->run_bound[id], id);
 	CHECK(longest <= p->run_bound, id);
 }

@@ -371,6 +371,18 @@ static void test_neighbours(void **state)
 	assert_int_equal(take(&f, &c, everything), first + 3);
 	slots_seek(f.slots, &c, 0, 0, 79, everything);
 	assert_int_equal(take(&f, &c, everything), first + 121);
+	/* runs longer than a give looks, growing at either end and joined in the middle */
+	while (take(&f, &c, everything) != SLOTS_NONE)
+		;
+	for (uint32_t i = 0; i < 100; i++) {
+		give(&f, first + 129 + i);
+		give(&f, first + 127 - i);
+		slots_check(f.slots);
+	}
+	give(&f, first + 128);
+	slots_check(f.slots);
+	slots_seek(f.slots, &c, 0, 0, 201, everything);
+	assert_int_equal(take(&f, &c, everything), first + 28);
 	teardown(&f);
 }
 
