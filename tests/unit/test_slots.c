@@ -383,6 +383,12 @@ static void test_neighbours(void **state)
 	slots_check(f.slots);
 	slots_seek(f.slots, &c, 0, 0, 201, everything);
 	assert_int_equal(take(&f, &c, everything), first + 28);
+	while (take(&f, &c, everything) != SLOTS_NONE)
+		;
+	for (uint32_t i = 256; i-- > 0;) {
+		give(&f, first + i);
+		slots_check(f.slots);
+	}
 	teardown(&f);
 }
 
