@@ -147,7 +147,7 @@ struct pfs_put_group {
 #define PFS_ANSWER_NONE 0xffffffffffffffffull      /* not asked for, or the group got no room */
 #define PFS_ANSWER_EXISTS 0xfffffffffffffffeull    /* committed; pinned until this plan's group ends */
 #define PFS_ANSWER_INFLIGHT 0xfffffffffffffffdull  /* another plan is writing it */
-#define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* the key stands earlier in this call */
+#define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* this plan writes it already: the key stands earlier in it */
 
 enum pfs_group_status {
 	PFS_GROUP_OK = 0,
@@ -209,7 +209,7 @@ struct pfs_get_start {
 	__u64 start;             /* in: tokens before the first key, a multiple of page_tokens */
 	__u64 have;              /* in: tokens the caller holds already; below nothing is required, pinned or read */
 	__u64 limit;             /* in: restore no further than this; 0 = no limit */
-	__u8 ticket[16];         /* in: zero in this version unless world > 1, where it is noted */
+	__u8 ticket[16];         /* in: zero, or the ticket that the ranks of one request share; noted in this version */
 	__u32 keys;              /* in: at least 1 */
 	__u32 groups;            /* in: 0 = every key is a group of its own */
 	__u32 policy;            /* in: enum pfs_policy */
@@ -274,13 +274,11 @@ struct pfs_probe {
 	__u32 reserved;
 };
 
-#define PFS_STAT_MAX 128u
-
 struct pfs_stat {
 	struct pfs_call call;
-	__u32 count;    /* out: counters filled, in the order of prefixfs_stats.h */
-	__u32 reserved;
-	__u64 values[PFS_STAT_MAX]; /* out */
+	__u64 text_offset; /* in: char[capacity]: the namespace's `stats` file, "name value" lines, not NUL-terminated */
+	__u32 capacity;    /* in */
+	__u32 bytes;       /* out: length of the whole text; more than capacity = it was cut there */
 };
 
 struct pfs_last_error {
