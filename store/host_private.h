@@ -22,7 +22,7 @@ struct host {
 	uint32_t space_count;                          /* (lock) */
 	uint32_t last_serial;                          /* (lock) */
 	struct session *sessions[HOST_MAX_SESSIONS];   /* (lock) each holds a reference while it is open */
-	uint64_t last_session;                         /* (lock) numbers are never reused */
+	uint64_t last_session;                         /* (lock) a session's number is this x HOST_MAX_SESSIONS + slot */
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
 };

@@ -81,5 +81,7 @@ void space_unpin(struct space *space, uint32_t record);
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
 void space_room(struct space *space);
+void space_ranges_changed(struct space *space);
+void space_record_gone(void *context, uint64_t consumed, const struct key *endpoint); /* for index_config.gone */
 
 #endif
