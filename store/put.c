@@ -337,14 +337,14 @@ static bool new_page(struct chunk *k, const struct put_group *g, uint32_t in_gro
 	struct put_plan *plan = k->plan;
 	uint32_t left = g->keys - in_group;
 
-	if (call->run != INDEX_NONE && call->run_pages == PFS_RECORD_PAGES)
+	if (call->run != INDEX_NONE && call->run_pages == PUT_RECORD_PAGES)
 		close_run(k);
 	if (call->run == INDEX_NONE) {
 		bool root = in_group == 0 && g->flags & PUT_ROOT;
 		struct index_run run = {
 			.parent_key = root ? NULL : in_group ? &call->previous : &g->parent,
 			.consumed = g->consumed - (uint64_t)left * k->layout->page_tokens,
-			.max_pages = left > PFS_RECORD_PAGES ? PFS_RECORD_PAGES : left,
+			.max_pages = left > PUT_RECORD_PAGES ? PUT_RECORD_PAGES : left,
 			.group = plan->group[call->group].group,
 			.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
 			.whole_ring = plan->records.count > GROUP_FROM(plan, call->group, records) ?
@@ -420,6 +420,8 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 /* Can the group's new values ever lie in memory together? */
 static bool group_fits(const struct chunk *k, const struct put_group *g)
 {
+	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
+		return false;
 	for (uint32_t c = 0; c < k->layout->classes; c++) {
 		uint64_t need = layout_is_row(k->layout, c) ? 1 : g->keys / k->layout->class[c].every_pages;
 

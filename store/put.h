@@ -13,7 +13,7 @@
 #include "store/slots.h"
 
 #define PUT_STEP_KEYS 1024u
-#define PFS_RECORD_PAGES 4096u /* of one record; a longer run makes several */
+#define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
 #define STEP_MORE 1 /* not done: step again, after others had their turn */
 #define STEP_WAIT 2 /* nothing to do before something changes or the deadline passes */
 
