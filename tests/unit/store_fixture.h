@@ -174,7 +174,7 @@ static inline int end_run(struct session *s, uint64_t plan, bool commit, uint32_
 	struct put_end call = {
 		.session = s,
 		.plan = plan,
-		.seq = 1,
+		.seq = 0, /* acknowledged at once */
 		.commit = commit,
 		.first_group = first,
 		.group_count = groups,
