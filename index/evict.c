@@ -224,8 +224,10 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 		if (accept && entry != INDEX_NONE && !accept(context, entry)) {
 			index->passed_over[passed++] = record;
 		} else if (r->flags & RECORD_FLAG_WHOLE) {
-			if (whole_can_go(index, record)) {
-				victim_gone(index, whole_drop(index, record, sink));
+			uint32_t values;
+
+			if (whole_drop(index, record, sink, &values)) {
+				victim_gone(index, values);
 				result = 0;
 				break;
 			}
@@ -297,9 +299,10 @@ int index_evict_record(struct index *index, uint32_t record, const struct index_
 		record_review(index, record_free(index, record, sink), sink);
 		return 0;
 	}
-	if (!whole_can_go(index, record))
+	uint32_t values;
+
+	if (!whole_drop(index, record, sink, &values))
 		return why_set(why, r->children ? ENOTEMPTY : EBUSY,
 			"another record of the same WHOLE group is in use or has children outside the group");
-	whole_drop(index, record, sink);
 	return 0;
 }
