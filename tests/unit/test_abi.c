@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The control ABI keeps the promises of its header: no padding, whole 8-byte units, at most 4 KiB, numbers once.
+ */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+#include "fs/client/prefixfs_abi.h"
+#pragma GCC diagnostic pop
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const unsigned long requests[] = {
+	PFS_IOC_ATTACH, PFS_IOC_SEGMENTS, PFS_IOC_SEGMENTS_ACK, PFS_IOC_PUT_START, PFS_IOC_PUT_COMMIT,
+	PFS_IOC_PUT_ABORT, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER, PFS_IOC_GET_CANCEL, PFS_IOC_RELEASE,
+	PFS_IOC_PROBE, PFS_IOC_STAT, PFS_IOC_LAST_ERROR, PFS_IOC_EMPTY,
+};
+
+#define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
+
+static void sizes(void **state)
+{
+	for (size_t i = 0; i < N_REQUESTS; i++) {
+		unsigned int size = _IOC_SIZE(requests[i]);
+
+		assert_true(size <= 4096);
+		assert_int_equal(size % 8, 0);
+		if (requests[i] != PFS_IOC_EMPTY)
+			assert_true(size > sizeof(struct pfs_call));
+	}
+}
+
+static void numbers(void **state)
+{
+	uint64_t seen = 0;
+
+	for (size_t i = 0; i < N_REQUESTS; i++) {
+		unsigned int nr = _IOC_NR(requests[i]);
+
+		assert_int_equal(_IOC_TYPE(requests[i]), PFS_IOC_TYPE);
+		assert_true(nr >= 1 && nr <= PFS_IOC_NR_LAST);
+		assert_false(seen & (UINT64_C(1) << nr));
+		seen |= UINT64_C(1) << nr;
+	}
+}
+
+/* The layout is the wire: these numbers change with PFS_ABI_VERSION only. */
+static void places(void **state)
+{
+	assert_int_equal(sizeof(struct pfs_call), 32);
+	assert_int_equal(offsetof(struct pfs_call, seq), 8);
+	assert_int_equal(sizeof(struct pfs_range), 48);
+	assert_int_equal(sizeof(struct pfs_put_group), 64);
+	assert_int_equal(sizeof(struct pfs_hello), 24);
+	assert_int_equal(sizeof(struct pfs_welcome), 128);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sizes),
+		cmocka_unit_test(numbers),
+		cmocka_unit_test(places),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
