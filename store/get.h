@@ -20,7 +20,8 @@ struct get_start {
 	uint32_t class_mask;       /* 0 = all */
 	bool wait_inflight;
 	uint64_t deadline_ns;      /* of the wait, clock_now_ns */
-	uint64_t *hits, *restorable; /* untrusted, written only, whole 64-bit words; or NULL */
+	uint64_t *hits, *restorable; /* untrusted, written only, whole 64-bit words; or NULL. Without @hits
+	                              the search ends at the first miss and hit_count counts up to there */
 	uint32_t *missing;         /* untrusted, written only */
 	uint32_t missing_capacity;
 	/* out */
@@ -28,10 +29,14 @@ struct get_start {
 	uint32_t prefix_hit_groups, first_miss_index, first_miss_group_index;
 	uint32_t hit_count, missing_count;
 	bool all_hit;
-	uint64_t bytes; /* in memory, up to transferable_len */
+	bool handle_live; /* false: nothing is transferable, the handle has ended already */
+	uint64_t bytes;   /* in memory, up to transferable_len */
 	/* private */
 	struct handle *h;
 	uint32_t key;
+	uint32_t tick;
+	bool missed;      /* the leading run of hits is over */
+	bool waiting;     /* announced */
 	uint64_t waited_since_ns;
 };
 
@@ -55,7 +60,10 @@ struct get_transfer {
 	/* private */
 	struct handle *h;
 	struct get_plan *p;
-	uint32_t key, first, last;
+	uint32_t key;        /* next to answer */
+	uint32_t first, end; /* keys of the range */
+	uint32_t last;       /* key that ends at the boundary */
+	uint64_t bytes;
 };
 
 /* ENOENT (handle), EEXIST, EALREADY (plan), EINVAL (boundary not restorable, range), ENOSPC (offsets_capacity: names what

@@ -10,8 +10,10 @@
 #define PREFIXFS_STORE_PUT_H
 
 #include "store/session.h"
+#include "store/slots.h"
 
 #define PUT_STEP_KEYS 1024u
+#define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
 #define STEP_MORE 1 /* not done: step again, after others had their turn */
 #define STEP_WAIT 2 /* nothing to do before something changes or the deadline passes */
 
@@ -54,7 +56,12 @@ struct put_start {
 	uint32_t new_values, groups_ok;
 	/* private to put.c */
 	struct put_plan *p;
-	uint32_t group, key, key_base;
+	uint32_t group, key;  /* being worked on */
+	uint32_t in_group;    /* keys of the group that are done */
+	uint32_t run;         /* open record, or none */
+	uint32_t run_pages;
+	struct key previous;  /* key before the next one */
+	struct slots_cursor cursor[LAYOUT_MAX_CLASSES];
 };
 
 /* Number of answers that PUT_START writes, to check the call buffer against. UINT64_MAX: the mask names no class. */
@@ -74,9 +81,9 @@ struct put_end {
 	/* out */
 	uint32_t done;
 	uint32_t outcome; /* enum put_status of the plan when it has ended, else PUT_OK */
-	/* private */
+	/* private to put_end.c: what is done next */
 	struct put_plan *p;
-	uint32_t group, value;
+	uint32_t group, value, record, pin;
 };
 
 /* ENOENT (unknown plan), EALREADY (ended: outcome is set), EINVAL (range), EBUSY (another request is at it). */

@@ -42,8 +42,8 @@ bool session_prewarmed(const struct session *session);
  * other bits of the namespace). @groups: the peer's further groups. On success the session is ATTACHED; *segment_fd and
  * *buffer_fd are borrowed until the session ends, *ret is referenced: keep it until both were sent. EACCES, ENOENT
  * (unknown, used or expired token). */
-int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, const gid_t *groups, int group_count,
-		    struct session **ret, int *segment_fd, int *buffer_fd, struct why *why);
+int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
+		    int group_count, struct session **ret, int *segment_fd, int *buffer_fd, struct why *why);
 
 /* The descriptor was released. What it holds ends. Drops no reference. */
 void session_release(struct session *session);

@@ -111,6 +111,8 @@ struct slots_usage {
 };
 void slots_usage(const struct slots *slots, uint32_t class_index, uint32_t share, struct slots_usage *ret);
 
+uint64_t slots_taken_bytes(const struct slots *slots); /* slot bytes of all taken slots */
+
 /* Adopts the grants and taken slots that the tables describe (every entry that is not ENTRY_FREE is taken). All adopted
  * grants are ready. Runs before anyone else knows the slots. */
 int slots_rebuild(struct slots *slots, struct why *why);
