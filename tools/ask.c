@@ -30,7 +30,7 @@ int command_stat(const struct command *self, int argc, char **argv)
 		return 1;
 	text = host_read_file(path, NULL);
 	if (!text)
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	show_object(host_lines(text), json);
 	free(text);
 	return 0;
@@ -78,11 +78,11 @@ int command_probe(const struct command *self, int argc, char **argv)
 		if (!parse_key(argv[i], &keys[i - 1]))
 			r = usage_error(self, "'%s' is no key of 64 hex digits", argv[i]);
 	if (!keys || !bits)
-		r = fail("no memory");
+		r = complain("no memory");
 	if (!r && pfs_open(path, NULL, &session))
-		r = fail_client(path);
+		r = complain_client(path);
 	if (!r && pfs_probe(session, keys, (uint32_t)argc - 1, bits, NULL))
-		r = fail_client("probe");
+		r = complain_client("probe");
 	if (!r) {
 		out = json_array();
 		for (int i = 0; i < argc - 1; i++)

@@ -9,7 +9,7 @@
 
 #include "fs/client/prefixfs.h"
 
-int fail(const char *format, ...)
+int complain(const char *format, ...)
 {
 	va_list args;
 
@@ -22,12 +22,12 @@ int fail(const char *format, ...)
 	return 1;
 }
 
-int fail_client(const char *what)
+int complain_client(const char *what)
 {
 	char text[512];
 
 	pfs_last_error(text, sizeof(text));
-	return fail("%s: %s", what, text);
+	return complain("%s: %s", what, text);
 }
 
 int usage_error(const struct command *command, const char *format, ...)

@@ -43,9 +43,9 @@ bool bytes_parse(const char *text, uint64_t *ret);
 /* As options_read would say it: a sentence on stderr; the status is EXIT_USAGE. */
 int usage_error(const struct command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A sentence on stderr, "prefixfs: ..."; returns 1. */
-int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with what libprefixfs has to say about its last failed call. */
-int fail_client(const char *what);
+int complain_client(const char *what);
 
 /* Finds @name in a table that ends with an empty row and runs it. */
 int command_dispatch(const char *program, const char *about, const struct command *table, int argc, char **argv);

@@ -74,7 +74,7 @@ static int list_records(const char *path, bool headers, struct record **ret, siz
 	size_t count = 0, room = 0;
 
 	if (!dir)
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	while ((entry = readdir(dir))) {
 		if (entry->d_name[0] == '.' || strlen(entry->d_name) >= sizeof(list->name))
 			continue;
@@ -84,7 +84,7 @@ static int list_records(const char *path, bool headers, struct record **ret, siz
 			if (!p) {
 				free(list);
 				closedir(dir);
-				return fail("no memory for %zu records", room * 2);
+				return complain("no memory for %zu records", room * 2);
 			}
 			list = p;
 			room = room ? room * 2 : 1024;
@@ -167,7 +167,7 @@ int command_evict(const struct command *self, int argc, char **argv)
 			if (evict_one(records, argv[i]))
 				out.evicted++;
 			else
-				r = fail("%s: %s", argv[i], errno == ENOTEMPTY ? "other records descend from it" :
+				r = complain("%s: %s", argv[i], errno == ENOTEMPTY ? "other records descend from it" :
 					 errno == EBUSY ? "in use or pinned" : strerror(errno));
 		}
 		out.refused = (uint64_t)(argc - 1) - out.evicted;
@@ -179,7 +179,7 @@ int command_evict(const struct command *self, int argc, char **argv)
 		evict_list(records, list, count, all ? UINT64_MAX : bytes, &out);
 		free(list);
 		if (bytes > 0 && out.bytes < bytes)
-			r = fail("only %llu of %llu bytes could go", (unsigned long long)out.bytes, (unsigned long long)bytes);
+			r = complain("only %llu of %llu bytes could go", (unsigned long long)out.bytes, (unsigned long long)bytes);
 	}
 	show_object(json_pack("{s:I, s:I}", "evicted", (json_int_t)out.evicted, "refused", (json_int_t)out.refused), json);
 	return r;

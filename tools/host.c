@@ -46,7 +46,7 @@ static const char *only_mount(void)
 	unsigned count = 0;
 
 	if (!f) {
-		fail("/proc/self/mountinfo: %s", strerror(errno));
+		complain("/proc/self/mountinfo: %s", strerror(errno));
 		return NULL;
 	}
 	while (getline(&line, &size, f) > 0) {
@@ -62,7 +62,7 @@ static const char *only_mount(void)
 	fclose(f);
 	if (count == 1)
 		return found;
-	fail(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT" :
+	complain(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT" :
 		     "no prefixfs is mounted here (%u found): name one with --mount or PREFIXFS_MOUNT", count);
 	return NULL;
 }
@@ -82,7 +82,7 @@ int host_path(char to[PATH_MAX], const char *format, ...)
 	va_start(args, format);
 	n = vsnprintf(to, PATH_MAX, format, args);
 	va_end(args);
-	return n < 0 || n >= PATH_MAX ? fail("a path has %d bytes, at most %d are possible", n, PATH_MAX - 1) : 0;
+	return n < 0 || n >= PATH_MAX ? complain("a path has %d bytes, at most %d are possible", n, PATH_MAX - 1) : 0;
 }
 
 char *host_read_file(const char *path, size_t *bytes)

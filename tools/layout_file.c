@@ -36,9 +36,9 @@ static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
 		}
 	}
 	if (wish->tp)
-		return fail("no layout of %s at TP %llu comes along; tools/make_layout.py makes one", wish->model,
+		return complain("no layout of %s at TP %llu comes along; tools/make_layout.py makes one", wish->model,
 			    (unsigned long long)wish->tp);
-	return fail("no layout of %s comes along; tools/make_layout.py makes one", wish->model);
+	return complain("no layout of %s comes along; tools/make_layout.py makes one", wish->model);
 }
 
 static int divide_planes(json_t *planes, uint64_t divisor)
@@ -51,7 +51,7 @@ static int divide_planes(json_t *planes, uint64_t divisor)
 		const char *name = json_string_value(json_object_get(plane, "name"));
 
 		if (bytes <= 0 || (uint64_t)bytes % divisor)
-			return fail("--plane-divisor is %llu, which does not divide the %lld bytes of plane %s",
+			return complain("--plane-divisor is %llu, which does not divide the %lld bytes of plane %s",
 				    (unsigned long long)divisor, (long long)bytes, name ? name : "?");
 		json_object_set_new(plane, "bytes", json_integer((json_int_t)((uint64_t)bytes / divisor)));
 	}
@@ -101,7 +101,7 @@ json_t *layout_load(const struct layout_wish *wish)
 		return NULL;
 	file = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
 	if (!file) {
-		fail("%s: %s (line %d)", path, error.text, error.line);
+		complain("%s: %s (line %d)", path, error.text, error.line);
 		return NULL;
 	}
 	/* Those that come along are wrapped: their sources stand beside the layout. */
@@ -132,14 +132,14 @@ static int class_view(const json_t *class, uint64_t page_tokens, struct layout_c
 	ret->every = every ? every : page_tokens;
 	ret->plane_bytes = calloc(PLANES_MAX, sizeof(*ret->plane_bytes));
 	if (!ret->plane_bytes)
-		return fail("no memory");
+		return complain("no memory");
 	json_array_foreach(planes, i, plane) {
 		const json_t *count = json_object_get(plane, "count");
 		uint64_t n = count ? (uint64_t)json_integer_value(count) : 1;
 		uint64_t bytes = (uint64_t)json_integer_value(json_object_get(plane, "bytes"));
 
 		if (n > PLANES_MAX - ret->planes)
-			return fail("class %s has more than %u planes", ret->name, PLANES_MAX);
+			return complain("class %s has more than %u planes", ret->name, PLANES_MAX);
 		for (uint64_t k = 0; k < n; k++)
 			ret->plane_bytes[ret->planes++] = bytes;
 		ret->payload_bytes += n * bytes;
@@ -156,7 +156,7 @@ int layout_view_of(const json_t *layout, struct layout_view *ret)
 	view.world = (uint64_t)json_integer_value(json_object_get(layout, "world"));
 	view.page_tokens = (uint64_t)json_integer_value(json_object_get(layout, "page_tokens"));
 	if (json_array_size(classes) == 0 || json_array_size(classes) > LAYOUT_CLASSES || !view.page_tokens)
-		return fail("the layout has %zu classes and pages of %llu tokens", json_array_size(classes),
+		return complain("the layout has %zu classes and pages of %llu tokens", json_array_size(classes),
 			    (unsigned long long)view.page_tokens);
 	json_array_foreach(classes, i, class) {
 		view.classes++;
@@ -181,11 +181,11 @@ int layout_view_read(const char *mount, const char *name, struct layout_view *re
 		return 1;
 	text = host_read_file(path, &bytes);
 	if (!text)
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	layout = json_loadb(text, bytes, 0, &error);
 	free(text);
 	if (!layout)
-		return fail("%s: %s", path, bytes ? error.text : "the namespace has no layout yet");
+		return complain("%s: %s", path, bytes ? error.text : "the namespace has no layout yet");
 	r = layout_view_of(layout, ret);
 	json_decref(layout);
 	return r;

@@ -28,7 +28,7 @@ static int run(const char *path, char *const *argv)
 
 	error = posix_spawnp(&pid, path, NULL, NULL, argv, environ);
 	if (error) {
-		fail("%s: %s", path, strerror(error));
+		complain("%s: %s", path, strerror(error));
 		return -1;
 	}
 	while (waitpid(pid, &status, 0) < 0)
@@ -55,7 +55,7 @@ int command_mount(const struct command *self, int argc, char **argv)
 		daemon = beside;
 	args = calloc((size_t)argc + 2, sizeof(*args));
 	if (!args)
-		return fail("no memory");
+		return complain("no memory");
 	args[0] = (char *)daemon;
 	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
 	r = run(daemon, args);
@@ -73,7 +73,7 @@ static int unmount(const char *mount, bool lazy)
 	if (!umount2(mount, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)))
 		return 0;
 	if (errno != EPERM)
-		return fail("%s: %s", mount, errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
+		return complain("%s: %s", mount, errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
 	return run("fusermount3", args) ? 1 : 0;
 }
 
@@ -90,7 +90,7 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 	} while (r < 0 && errno == EINTR);
 	if (r > 0)
 		return 0;
-	return fail("unmounted, but the daemon (process %ld) has not ended within %llu s", pid, (unsigned long long)seconds);
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s", pid, (unsigned long long)seconds);
 }
 
 int command_unmount(const struct command *self, int argc, char **argv)
@@ -120,7 +120,7 @@ int command_unmount(const struct command *self, int argc, char **argv)
 		pid = strtol(text, NULL, 10);
 	free(text);
 	if (!health && errno != ENOTCONN)
-		return fail("%s is no prefixfs mount: %s", mount, strerror(errno));
+		return complain("%s is no prefixfs mount: %s", mount, strerror(errno));
 	free(health);
 	if (pid > 0)
 		pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
@@ -153,7 +153,7 @@ int command_version(const struct command *self, int argc, char **argv)
 			return 1;
 		text = host_read_file(path, NULL);
 		if (!text)
-			return fail("%s: %s", path, strerror(errno));
+			return complain("%s: %s", path, strerror(errno));
 		text[strcspn(text, "\n")] = '\0';
 		json_object_set_new(out, "daemon", json_string(text));
 		free(text);

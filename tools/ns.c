@@ -23,15 +23,15 @@ static int write_layout(const char *path, const json_t *layout)
 	int fd, r = 0;
 
 	if (!text)
-		return fail("no memory for the layout");
+		return complain("no memory for the layout");
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0) {
-		r = fail("%s: %s", path, strerror(errno));
+		r = complain("%s: %s", path, strerror(errno));
 	} else {
 		ssize_t n = write(fd, text, bytes);
 
 		if (n != (ssize_t)bytes)
-			r = fail("%s: the layout was refused: %s", path, n < 0 ? strerror(errno) : "not all was taken");
+			r = complain("%s: the layout was refused: %s", path, n < 0 ? strerror(errno) : "not all was taken");
 		close(fd);
 	}
 	free(text);
@@ -82,7 +82,7 @@ static int create(const struct command *self, int argc, char **argv)
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)mode);
 	if (mkdir(path, mode ? (mode_t)strtoul(digits, NULL, 8) : 0755)) {
 		json_decref(layout);
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	}
 	r = write_layout(file, layout);
 	json_decref(layout);
@@ -146,7 +146,7 @@ static int list(const struct command *self, int argc, char **argv)
 		return 1;
 	n = scandir(path, &names, NULL, alphasort);
 	if (n < 0)
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	out = json_array();
 	for (int i = 0; i < n; i++) {
 		if (names[i]->d_name[0] != '.') {
@@ -200,7 +200,7 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 	if (!mount || host_path(path, "%s/ns/%s", mount, argv[0]))
 		return 1;
 	if (rmdir(path))
-		return fail("%s: %s", path, errno == EBUSY ? "sessions are open on it" : strerror(errno));
+		return complain("%s: %s", path, errno == EBUSY ? "sessions are open on it" : strerror(errno));
 	return 0;
 }
 

@@ -120,7 +120,7 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 
 		pids[started] = fork();
 		if (pids[started] < 0) {
-			failed = fail("fork: %s", strerror(errno));
+			failed = complain("fork: %s", strerror(errno));
 			atomic_store(&shared->stop, 1);
 			break;
 		}
@@ -138,9 +138,9 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 			continue;
 		atomic_store(&shared->stop, 1);
 		if (WIFSIGNALED(status))
-			failed = fail("client %u was ended by signal %d", i, WTERMSIG(status));
+			failed = complain("client %u was ended by signal %d", i, WTERMSIG(status));
 		else
-			failed = fail("client %u: %s", i, shared->counts[i].error);
+			failed = complain("client %u: %s", i, shared->counts[i].error);
 	}
 	return failed;
 }
@@ -199,7 +199,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	bytes = sizeof(*shared) + clients * sizeof(shared->counts[0]);
 	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
-		return fail("no memory for %u clients", options.clients);
+		return complain("no memory for %u clients", options.clients);
 	evicted = counter(path, "values_evicted");
 	begin = clock_ns();
 	r = run_clients(&trace, &layout, &options, shared, path);
@@ -211,7 +211,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 			wrong += shared->counts[i].wrong;
 		show_object(report(shared, options.clients, seconds, evicted >= 0 && now >= 0 ? now - evicted : -1), json);
 		if (wrong)
-			r = fail("%llu values are not what was put under their keys", (unsigned long long)wrong);
+			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
 	}
 	munmap(shared, bytes);
 	trace_free(&trace);

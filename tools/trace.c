@@ -41,7 +41,7 @@ static int add_run(struct trace *t, uint64_t first, uint64_t count)
 	if (count == 0)
 		return 0;
 	if (q->pages + count > KEEP_MAX)
-		return fail("a request of more than %u blocks", KEEP_MAX);
+		return complain("a request of more than %u blocks", KEEP_MAX);
 	q->pages += (uint32_t)count;
 	if (last && last->first + last->count == first) {
 		last->count += (uint32_t)count;
@@ -49,7 +49,7 @@ static int add_run(struct trace *t, uint64_t first, uint64_t count)
 	}
 	p = grow(t->runs, &t->run_room, t->run_count + 1, sizeof(*t->runs));
 	if (!p)
-		return fail("no memory for the trace");
+		return complain("no memory for the trace");
 	t->runs = p;
 	t->runs[t->run_count++] = (struct trace_run){ .first = first, .count = (uint32_t)count };
 	q->runs++;
@@ -61,7 +61,7 @@ static int add_request(struct trace *t, double time, uint32_t session, uint32_t 
 	void *p = grow(t->requests, &t->room, t->count + 1, sizeof(*t->requests));
 
 	if (!p)
-		return fail("no memory for the trace");
+		return complain("no memory for the trace");
 	t->requests = p;
 	t->requests[t->count++] = (struct trace_request){
 		.time = time, .session = session, .keep = keep, .pages = keep, .first_run = t->run_count,
@@ -76,7 +76,7 @@ static int add_session(struct trace *t, const char *id)
 	uint64_t salt = 0x70726566697866ull;
 
 	if (!p)
-		return fail("no memory for the trace");
+		return complain("no memory for the trace");
 	t->salts = p;
 	t->session_room = (uint32_t)room;
 	for (; *id; id++)
@@ -96,12 +96,12 @@ static int read_mooncake(struct trace *t, const json_t *line)
 	if (t->sessions == 0 && add_session(t, "mooncake"))
 		return 1;
 	if (!json_is_array(ids) || json_array_size(ids) == 0)
-		return fail("hash_ids is no list of ids");
+		return complain("hash_ids is no list of ids");
 	if (add_request(t, json_number_value(json_object_get(line, "timestamp")) / 1000, 0, 0))
 		return 1;
 	json_array_foreach(ids, i, id)
 		if (!json_is_integer(id) || add_run(t, (uint64_t)json_integer_value(id), 1))
-			return fail("hash_ids has something that is no id");
+			return complain("hash_ids has something that is no id");
 	return 0;
 }
 
@@ -111,9 +111,9 @@ static int read_kvct_request(struct trace *t, const json_t *q, double start, uin
 	size_t i;
 
 	if (!json_is_number(json_array_get(q, 0)) || !json_is_integer(keep) || !json_is_array(runs))
-		return fail("a request is not [t, tokens, model, is_main, keep, runs]");
+		return complain("a request is not [t, tokens, model, is_main, keep, runs]");
 	if (json_integer_value(keep) < 0 || json_integer_value(keep) > before)
-		return fail("a request keeps %lld blocks of %u", (long long)json_integer_value(keep), before);
+		return complain("a request keeps %lld blocks of %u", (long long)json_integer_value(keep), before);
 	if (add_request(t, start + json_number_value(json_array_get(q, 0)), t->sessions - 1,
 			(uint32_t)json_integer_value(keep)))
 		return 1;
@@ -121,7 +121,7 @@ static int read_kvct_request(struct trace *t, const json_t *q, double start, uin
 		const json_t *first = json_array_get(run, 0), *count = json_array_get(run, 1);
 
 		if (!json_is_integer(first) || !json_is_integer(count) || json_integer_value(count) < 0)
-			return fail("a run is not [first, count]");
+			return complain("a run is not [first, count]");
 		if (add_run(t, (uint64_t)json_integer_value(first), (uint64_t)json_integer_value(count)))
 			return 1;
 	}
@@ -137,9 +137,9 @@ static int read_kvct(struct trace *t, const json_t *line, double drawn)
 	size_t i;
 
 	if (!id || !json_is_array(requests) || block <= 0)
-		return fail("a session lacks id, block or reqs");
+		return complain("a session lacks id, block or reqs");
 	if (t->block_tokens && t->block_tokens != (uint32_t)block)
-		return fail("session %s has blocks of %lld tokens, those before it %u", id, (long long)block, t->block_tokens);
+		return complain("session %s has blocks of %lld tokens, those before it %u", id, (long long)block, t->block_tokens);
 	t->block_tokens = (uint32_t)block;
 	if (add_session(t, id))
 		return 1;
@@ -158,13 +158,13 @@ static int read_line(struct trace *t, const char *text, size_t length, double dr
 	int r;
 
 	if (!line)
-		return fail("no JSON: %s", error.text);
+		return complain("no JSON: %s", error.text);
 	if (json_object_get(line, "hash_ids"))
 		r = read_mooncake(t, line);
 	else if (json_object_get(line, "reqs"))
 		r = read_kvct(t, line, drawn);
 	else
-		r = fail("neither hash_ids nor reqs: this is no trace");
+		r = complain("neither hash_ids nor reqs: this is no trace");
 	json_decref(line);
 	return r;
 }
@@ -244,7 +244,7 @@ int trace_read(const char *path, const struct trace_options *options, struct tra
 	FILE *f = open_trace(path, &child);
 
 	if (!f)
-		return fail("%s: %s", path, strerror(errno));
+		return complain("%s: %s", path, strerror(errno));
 	twister_seed(&random, options->seed);
 	while (!r && (length = getline(&line, &size, f)) > 0) {
 		double drawn = options->spread * twister_next(&random);
@@ -253,14 +253,14 @@ int trace_read(const char *path, const struct trace_options *options, struct tra
 		if (options->max_sessions && t.sessions >= options->max_sessions && t.block_tokens != 512)
 			break;
 		if (length > 1 && read_line(&t, line, (size_t)length, drawn))
-			r = fail("%s: line %zu cannot be used", path, number);
+			r = complain("%s: line %zu cannot be used", path, number);
 	}
 	free(line);
 	fclose(f);
 	if (child && waitpid(child, &status, 0) == child && !r && WIFEXITED(status) && WEXITSTATUS(status))
-		r = fail("%s: gzip says %d", path, WEXITSTATUS(status));
+		r = complain("%s: gzip says %d", path, WEXITSTATUS(status));
 	if (!r && t.count == 0)
-		r = fail("%s: no request in it", path);
+		r = complain("%s: no request in it", path);
 	if (r) {
 		trace_free(&t);
 		return 1;

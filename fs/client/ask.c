@@ -19,7 +19,7 @@ static int probe_on(struct pfs_session *session, struct conn *conn, const struct
 		r = area_take(session, conn, ((uint64_t)count + 63) / 64 * 8, &bits_area);
 	if (!r) {
 		a->keys = count;
-		a->hits_offset = hit_bits ? bits_area : 0;
+		a->hits_offset = hit_bits ? bits_area : PFS_OFFSET_NONE;
 		r = call_run(session, conn, PFS_IOC_PROBE, &a->call, sizeof(*a), 0, 0);
 		if (!r && hit_bits)
 			memcpy(hit_bits, conn->buffer + bits_area, ((size_t)count + 7) / 8);

@@ -9,6 +9,8 @@
 
 #include "fs/client/client.h"
 
+#define BUSY_PAUSE_NS 100000
+
 uint64_t now_ms(void)
 {
 	struct timespec t;
@@ -108,13 +110,20 @@ static void call_end(struct pfs_session *s, struct call *call)
 
 static int run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request)
 {
+	uint64_t until_ms = 0;
 	struct call call;
 	int r;
 
 	call_begin(session, &call, request);
-	do
-		r = ioctl(conn->ctl, op, request) < 0 ? -errno : 0;
-	while (r == -EINTR);
+	/* The same number again is the same request. EBUSY: the daemon is still at it, or at too many others. */
+	while ((r = ioctl(conn->ctl, op, request) < 0 ? -errno : 0) == -EINTR || r == -EBUSY) {
+		if (until_ms == 0)
+			until_ms = now_ms() + session->options.deadline_ms;
+		if (now_ms() >= until_ms)
+			break;
+		if (r == -EBUSY)
+			nanosleep(&(struct timespec){ .tv_nsec = BUSY_PAUSE_NS }, NULL);
+	}
 	call_end(session, &call);
 	return r;
 }

@@ -130,6 +130,7 @@ struct plan {
 	enum plan_kind kind;
 	unsigned users; /* (lock) calls on it under way */
 	bool ended;     /* (lock) its id is void; freed with the last user */
+	bool over;      /* the daemon ended it when it answered; our memory of it goes on */
 	struct conn *conn;
 	__u64 area;     /* answers and status of a put; bitmaps of a handle; offsets of a get plan */
 	uint64_t status_offset;

@@ -42,15 +42,17 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 {
 	struct pfs_get_start a = {
 		.start = q->start, .have = q->have, .limit = q->limit, .keys = q->key_count, .groups = q->group_count,
-		.policy = q->policy, .flags = q->flags, .class_mask = q->class_mask, .missing_capacity = MISSING_RANGES,
+		.policy = q->policy, .flags = q->flags & ~PFS_GET_NO_BITS, .class_mask = q->class_mask, .missing_capacity = MISSING_RANGES,
 	};
-	uint64_t groups_bytes = q->group_count * sizeof(uint32_t), bits = bitmap_bytes(q->key_count);
+	uint64_t groups_bytes = q->group_count * sizeof(uint32_t), bits;
+	bool no_bits = q->flags & PFS_GET_NO_BITS;
 	__u64 keys_area = AREA_NONE;
 	struct plan *plan;
 	int r = plan_new(session, PLAN_HANDLE, conn, &plan);
 
 	if (r)
 		return r;
+	bits = no_bits ? 0 : bitmap_bytes(q->key_count);
 	memcpy(a.ticket, q->ticket, sizeof(a.ticket));
 	/* The handle keeps: hits, restorable, missing, groups. */
 	r = area_take(session, conn, 2 * bits + MISSING_RANGES * sizeof(uint32_t) + groups_bytes, &plan->area);
@@ -58,8 +60,8 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 		r = call_place_keys(session, conn, q->keys, q->key_count, &a.keys_offset, &keys_area);
 	if (!r) {
 		a.handle = plan->id;
-		a.hits_offset = plan->area;
-		a.restorable_offset = plan->area + bits;
+		a.hits_offset = no_bits ? PFS_OFFSET_NONE : plan->area;
+		a.restorable_offset = no_bits ? PFS_OFFSET_NONE : plan->area + bits;
 		a.missing_offset = plan->area + 2 * bits;
 		a.groups_offset = a.missing_offset + MISSING_RANGES * sizeof(uint32_t);
 		if (groups_bytes > 0)
@@ -73,6 +75,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 	}
 	plan->class_mask = q->class_mask ? q->class_mask : (1u << conn->classes) - 1;
 	plan->keys = q->key_count;
+	plan->over = !a.handle_live;
 	*ret_plan = plan;
 	*ret = a;
 	return 0;
@@ -113,9 +116,11 @@ int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *req
 		.all_hit = a.all_hit,
 		.hits = a.hits,
 		.missing = a.missing,
-		.hit_bits = plan->conn->buffer + a.hits_offset,
-		.restorable_bits = plan->conn->buffer + a.restorable_offset,
 	};
+	if (!(request->flags & PFS_GET_NO_BITS)) {
+		ret->hit_bits = plan->conn->buffer + a.hits_offset;
+		ret->restorable_bits = plan->conn->buffer + a.restorable_offset;
+	}
 	memcpy(ret->bytes, a.bytes, sizeof(ret->bytes));
 	memcpy(ret->estimate_us, a.estimate_us, sizeof(ret->estimate_us));
 	plan_leave(session, plan, false);
@@ -177,6 +182,11 @@ int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_requ
 
 	if (r)
 		return r;
+	if (handle->over) {
+		r = say(EINVAL, "transfer: nothing above `have` is there under handle %#llx", (unsigned long long)q->handle);
+		plan_leave(session, handle, false);
+		return r;
+	}
 	if (q->from > q->to || q->to > q->boundary || (q->to - q->from) / handle->conn->page_tokens > PFS_MAX_KEYS ||
 	    (q->class_mask & ~handle->class_mask)) {
 		r = say(EINVAL, "transfer: from %llu to %llu of boundary %llu, classes %#x of %#x", (unsigned long long)q->from,
@@ -228,7 +238,9 @@ int pfs_get_cancel(struct pfs_session *session, uint64_t id)
 
 	if (r)
 		return r;
-	if (!plan_lost(session, handle))
+	if (handle->over)
+		r = 0; /* the daemon has let go of it already */
+	else if (!plan_lost(session, handle))
 		r = call_run(session, handle->conn, PFS_IOC_GET_CANCEL, &a.call, sizeof(a), 0, 0);
 	else
 		r = -ESTALE;

@@ -142,6 +142,8 @@ int layout_state_mask(const char *json, size_t bytes, uint32_t *ret_mask, uint32
 		if (is(name, "classes") ? !classes_kinds(&t, &mask, &classes) : !skip_value(&t))
 			return say(EBADMSG, "the layout cannot be read at byte %zu", (size_t)(t.at - json));
 	} while (eat(&t, ','));
+	if (!eat(&t, '}'))
+		return say(EBADMSG, "the layout cannot be read at byte %zu", (size_t)(t.at - json));
 	*ret_mask = mask;
 	*ret_classes = classes;
 	return 0;

@@ -39,7 +39,7 @@ int plan_new(struct pfs_session *session, enum plan_kind kind, struct conn *conn
 	plan->id = session->tag << (COUNTER_BITS + SLOT_BITS) | session->plan_counter << SLOT_BITS | slot;
 	plan->kind = kind;
 	plan->users = 1;
-	plan->ended = false;
+	plan->ended = plan->over = false;
 	plan->conn = conn;
 	conn->refs++;
 	pthread_mutex_unlock(&session->lock);

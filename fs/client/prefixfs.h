@@ -186,6 +186,8 @@ int pfs_put_abort(struct pfs_session *session, uint64_t plan, uint32_t first, ui
 
 /* ---- get ------------------------------------------------------------------------------------------------------- */
 
+#define PFS_GET_NO_BITS 0x80000000u /* the bitmaps are not wanted: the search ends at the first miss */
+
 struct pfs_get_request {
 	const struct pfs_key *keys; /* consecutive pages */
 	const uint32_t *groups;     /* lengths of the groups in keys, or NULL: every key for itself */
@@ -196,7 +198,7 @@ struct pfs_get_request {
 	uint64_t limit;             /* 0 = none */
 	uint8_t ticket[16];
 	uint32_t policy;            /* PFS_POLICY_PREFIX */
-	uint32_t flags;             /* PFS_GET_* */
+	uint32_t flags;             /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_BITS */
 	uint32_t class_mask;        /* 0 = all */
 	uint32_t call_flags;        /* 0 or PFS_CALL_NONBLOCK */
 	uint32_t deadline_ms;       /* 0 = the daemon's default */
@@ -212,9 +214,9 @@ struct pfs_get_result {
 	uint32_t first_miss_index;       /* or PFS_INDEX_NONE */
 	uint32_t first_miss_group_index; /* or PFS_INDEX_NONE */
 	uint32_t all_hit;
-	uint32_t hits;               /* complete pages, anywhere in the batch */
+	uint32_t hits;               /* complete pages, anywhere in the batch; with PFS_GET_NO_BITS the leading ones */
 	uint32_t missing;            /* ranges to acknowledge before a transfer; 0 with auto_ack */
-	const uint8_t *hit_bits;        /* bit i%8 of byte i/8: page i is complete */
+	const uint8_t *hit_bits;        /* bit i%8 of byte i/8: page i is complete; NULL with PFS_GET_NO_BITS */
 	const uint8_t *restorable_bits; /* likewise: the end of page i is a restorable boundary */
 	uint64_t bytes[PFS_TIERS];       /* to be moved up to transferable_len, by tier */
 	uint32_t estimate_us[PFS_TIERS]; /* estimated time for it */
@@ -222,8 +224,8 @@ struct pfs_get_result {
 };
 
 /* Looks up and pins what is restorable above `have`. Everything in *ret belongs to the handle and dies with it. A handle is
- * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel; the daemon cancels one that was left
- * alone for its handle_ttl. Waits for values of other plans only with PFS_GET_WAIT_INFLIGHT.
+ * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel, which costs no request where nothing could
+ * be transferred; the daemon cancels one that was left alone for its handle_ttl. Waits for values of other plans only with PFS_GET_WAIT_INFLIGHT.
  * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret);
 

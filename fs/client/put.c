@@ -107,6 +107,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 		plan_leave(session, plan, true);
 		return r;
 	}
+	plan->over = a.groups_ok == 0;
 	*ret_plan = plan;
 	*ret = a;
 	return 0;
@@ -198,8 +199,10 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 	}
 	end.groups = count > 0 ? count : plan->groups - first;
 	end.status_offset = plan->status_offset + first * sizeof(uint32_t);
-	lost = plan_lost(session, plan);
-	if (!lost) {
+	lost = plan_lost(session, plan) && !plan->over;
+	if (plan->over) {
+		end.outcome = PFS_GROUP_ABORTED; /* no group got room: the daemon has forgotten it */
+	} else if (!lost) {
 		r = call_run(session, plan->conn, op, &end.call, sizeof(end), 0, 0);
 		if (conn_is_lost(r)) {
 			conn_mark_lost(session, plan->conn);
