@@ -169,6 +169,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 	plan->serial = ++space->plan_serial;
 	space->stats.put_calls++;
 	space->stats.put_plans++;
+	index_tick(space->index);
 	lock_drop(&space->lock);
 	call->p = plan;
 	call->new_values = call->groups_ok = 0;
@@ -502,7 +503,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 			if (record == INDEX_NONE)
 				return CHUNK_NOROOM;
 			vec32_push(&plan->records, record);
-			index_record_close(k->space->index, record);
+			call->run = record; /* closed when its row has a value */
 		} else if (index_record(k->space->index, record)->state == RECORD_LIVE) {
 			session_pin(k->call->session, record);
 			vec32_push(&plan->pins, record);
@@ -513,6 +514,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 		at[call->group] = answer;
 		at += call->group_count;
 	}
+	close_run(k);
 	return CHUNK_DONE;
 }
 

@@ -120,7 +120,8 @@ static uint32_t slots_per_grant(uint64_t slot_bytes, uint64_t budget_bytes, uint
 	if (most > SLOTS_GRANT_MAX)
 		most = SLOTS_GRANT_MAX;
 	n = most / SLOTS_GRANT_UNIT * SLOTS_GRANT_UNIT / slot_bytes;
-	return n ? (uint32_t)n : 1;
+	n = n ? n : 1;
+	return (uint32_t)(align_up(n * slot_bytes, SLOTS_GRANT_UNIT) / slot_bytes); /* a unit that is begun is used up */
 }
 
 static void pair_init(struct slots *s, uint32_t number, uint32_t class_index, uint32_t share)

@@ -163,7 +163,7 @@ static void test_sizes(void **state)
 		{3 * MIB, 128 * MIB, 1, 16 * MIB, 5},
 		{5 * MIB, 72 * MIB, 1, 6 * MIB, 1},
 		/* never less than one slot */
-		{65536, 0, 1, 2 * MIB, 1},
+		{65536, 0, 1, 2 * MIB, 32}, /* a unit that is begun is used up */
 		{65536, 16 * MIB, 1, 2 * MIB, 32},
 		{20 * MIB, 64 * MIB, 1, 20 * MIB, 1},
 		{20 * MIB + 4096, 64 * MIB, 1, 22 * MIB, 1},
