@@ -62,12 +62,19 @@ struct record {
 	uint16_t capacity;      /* pages that the block has room for */
 	uint8_t state;          /* enum record_state */
 	uint8_t flags;          /* RECORD_FLAG_* */
+	uint16_t deepest;       /* no child is linked to a later page than this one */
+	uint16_t selected;      /* values owed while SELECTED */
 };
 _Static_assert(sizeof(struct record) <= 64, "one cache line");
 
 #define RECORD_FLAG_SELECTED 1u /* a victim that was busy; its bytes are owed */
 #define RECORD_FLAG_ORPHAN 2u   /* waits in the orphan map */
 #define RECORD_FLAG_KNOWN 4u    /* the kernel may have its name cached */
+#define RECORD_FLAG_ADOPTED 8u  /* its own group was lost; the next one that commits a value in it makes it LIVE */
+#define RECORD_FLAG_WHOLE 16u   /* RECORD_WHOLE */
+#define RECORD_FLAG_HELD 32u    /* RECORD_PINNED */
+#define RECORD_FLAG_ROOT 64u    /* RECORD_ROOT */
+#define RECORD_FLAG_ROW 128u    /* has a row value, committed or not, or keeps the place of one */
 
 struct index_config {
 	const struct layout *layout; /* outlives the index */
@@ -141,6 +148,13 @@ uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
 
+/* index_pin and index_touch for up to INDEX_STEP_KEYS hits of index_lookup, in the order of the keys and under the same
+ * stay under the lock; unknown keys are passed over. Neighbouring pages of one record are one pin. Writes the records
+ * pinned, for index_unpin_run, to @ret [n] and returns how many they are. Several times faster than one by one. */
+uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret);
+/* index_unpin for up to INDEX_STEP_KEYS records. */
+void index_unpin_run(struct index *index, const uint32_t *records, uint32_t n, const struct index_sink *sink);
+
 /* ---- putting ------------------------------------------------------------------------------------------------- */
 
 /* Opens a record for a run of at most @max_pages pages (0: zero-page record, with @endpoint) after @parent_key; @group as
@@ -199,6 +213,9 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 /* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
+
+/* An operator's pin: as long as @hold it is no victim. Kept in the tables. */
+void index_hold(struct index *index, uint32_t record, bool hold);
 
 /* ---- reading it as a tree ------------------------------------------------------------------------------------ */
 

@@ -4,8 +4,10 @@
  *
  * They lie in a memory file that clients never see and that outlives the serving process. Writers are the serving
  * process alone, under the space lock; the reader after a death is its successor. A process that is killed leaves a
- * prefix of its stores, so every entry carries a checksum over itself and its number, written last: an entry whose
- * checksum is wrong was being written and holds nothing.
+ * prefix of its stores. So every entry carries a checksum over what never changes in its life and over its number,
+ * written last when it is made: an entry whose checksum is wrong was being made and holds nothing. Everything that does
+ * change later is one aligned word outside the checksum, stored at once: no moment of a settling, a quarantine, a
+ * trimming or a joining of twins leaves an entry torn.
  *
  * Whether a value or a record is committed is said by one word: `group` 0 means it is, else the state of that put
  * group means it for all of the group's values and records at once. The commit of a group is the one store
@@ -54,7 +56,7 @@ struct entry {
 	uint32_t group; /* 0 = committed, else 1 + number in the groups' table */
 	uint8_t state;  /* enum entry_state */
 	uint8_t reserved[3];
-	uint64_t check; /* over everything above and the entry's number */
+	uint64_t check; /* over key, page, class_index, share and the entry's number */
 	uint64_t unused;
 };
 _Static_assert(sizeof(struct entry) == 64, "one cache line");
@@ -69,17 +71,20 @@ enum record_flags {
 /* One record. 128 bytes. */
 struct record_entry {
 	struct key parent_key; /* page before the first one (of a zero-page record: before its endpoint) */
+	/* Copies, exact while the process lives, set right again by a rebuild (except a zero-page record's endpoint, which
+	 * never changes): they change when `pages` does, and that one store is the truth. */
 	struct key endpoint;
-	uint64_t consumed;     /* tokens at the endpoint */
+	uint64_t consumed;     /* tokens at the endpoint: start + pages x page_tokens */
 	uint32_t pages;
 	uint32_t flags;
 	uint32_t group;        /* 0 = committed, else 1 + number of the group that made it */
 	uint32_t whole_next;   /* ring of the records of one WHOLE group; itself when alone, TABLES_NONE without WHOLE */
-	uint64_t check;        /* over everything above and the record's number */
-	/* not checked: a torn value only misleads the policy */
+	uint64_t check;        /* over parent_key, start and the record's number */
+	uint64_t start;        /* tokens before the first page; of a zero-page record: at its endpoint */
+	/* a stale value only misleads the policy */
 	uint32_t created_s;    /* wall clock, seconds */
 	uint32_t last_use_s;
-	uint32_t unused[6];
+	uint32_t unused[4];
 };
 _Static_assert(sizeof(struct record_entry) == 128, "two cache lines");
 
@@ -110,7 +115,7 @@ struct grant_entry {
 	uint16_t class_index, share;
 	uint32_t node;
 	uint32_t generation;
-	uint32_t used;       /* 0 = no such grant */
+	uint32_t used;       /* 0 = no such grant, 1 = being populated, 2 = its slots may be taken */
 	uint64_t check;
 	uint64_t unused;
 };
@@ -153,7 +158,10 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 /* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
 
-/* Checksums: seal writes it as the last store of a change, intact tells whether it is right. */
+/* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells
+ * whether it is right. */
+void tables_unseal_entry(struct tables *tables, uint32_t number);
+void tables_unseal_record(struct tables *tables, uint32_t number);
 void tables_seal_entry(struct tables *tables, uint32_t number);
 bool tables_entry_intact(const struct tables *tables, uint32_t number);
 void tables_seal_record(struct tables *tables, uint32_t number);
@@ -162,6 +170,12 @@ void tables_seal_group(struct tables *tables, uint32_t number);
 bool tables_group_intact(const struct tables *tables, uint32_t number);
 void tables_seal_grant(struct tables *tables, uint32_t number);
 bool tables_grant_intact(const struct tables *tables, uint32_t number);
+
+/* Moves an entry on (to ENTRY_FREE or ENTRY_QUARANTINED): one release store. Also how a quarantined entry is freed. */
+static inline void tables_entry_set_state(struct tables *tables, uint32_t number, enum entry_state state)
+{
+	__atomic_store_n(&tables->entries[number].state, (uint8_t)state, __ATOMIC_RELEASE);
+}
 
 /* The commit of a put group: one release store. */
 static inline void tables_group_publish(struct tables *tables, uint32_t number)

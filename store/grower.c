@@ -15,7 +15,7 @@
 
 struct job {
 	struct space *space; /* referenced */
-	uint32_t grant;
+	uint32_t grant, node;
 	uint64_t offset, length;
 	bool prewarm;
 };
@@ -58,7 +58,7 @@ static void *grower_main(void *context)
 		struct why why = WHY_INIT;
 		int r;
 
-		r = segment_populate(job.space->segment, job.offset, job.length, g->threads, NULL, &why);
+		r = segment_populate_on_node(job.space->segment, job.offset, job.length, g->threads, job.node, NULL, &why);
 		space_grant_done(job.space, job.grant, r);
 		if (job.prewarm)
 			atomic_fetch_add(&job.space->prewarm_done, job.length);
@@ -112,7 +112,7 @@ void grower_free(struct grower **gp)
 	free(g);
 }
 
-bool grower_push(struct grower *g, struct space *space, uint32_t grant, uint64_t offset, uint64_t length, bool prewarm)
+bool grower_push(struct grower *g, struct space *space, uint32_t grant, uint32_t node, uint64_t offset, uint64_t length, bool prewarm)
 {
 	bool ok;
 
@@ -121,7 +121,7 @@ bool grower_push(struct grower *g, struct space *space, uint32_t grant, uint64_t
 	if (ok) {
 		struct job *job = &g->jobs[(g->first + g->count++) % g->capacity];
 
-		*job = (struct job){ space_ref(space), grant, offset, length, prewarm };
+		*job = (struct job){ space_ref(space), grant, node, offset, length, prewarm };
 		lock_cond_wake_all(&g->wake);
 	}
 	lock_drop(&g->lock);

@@ -37,7 +37,8 @@ int grower_new(unsigned threads, struct grower **ret, struct why *why);
 /* Ends the thread; jobs that did not run are dropped with their references. */
 void grower_free(struct grower **grower);
 /* Any thread, the space lock may be held. False: the queue is full. */
-bool grower_push(struct grower *grower, struct space *space, uint32_t grant, uint64_t offset, uint64_t length, bool prewarm);
+bool grower_push(struct grower *grower, struct space *space, uint32_t grant, uint32_t node, uint64_t offset,
+		 uint64_t length, bool prewarm);
 
 /* ---- quarantine.c: slots that wait for a process to be gone --------------------------------------------------- */
 

@@ -169,6 +169,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 	plan->serial = ++space->plan_serial;
 	space->stats.put_calls++;
 	space->stats.put_plans++;
+	index_tick(space->index);
 	lock_drop(&space->lock);
 	call->p = plan;
 	call->new_values = call->groups_ok = 0;
@@ -224,9 +225,11 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	return free > 0;
 }
 
-/* Under the lock: a slot for one value, neighbouring the last one where that is possible. */
+/* Under the lock: a slot for one value, neighbouring the group's last one where that is possible. @want: slots to make free
+ * if there is none; the group's keys that are left say how long a run is looked for. */
 static uint32_t take_slot(struct chunk *k, uint32_t class_index, uint32_t share, uint32_t want)
 {
+	uint32_t run = k->call->groups[k->call->group].keys - k->call->in_group;
 	struct put_start *call = k->call;
 	struct slots_cursor *cursor = &call->cursor[class_index];
 	struct slots_filter filter = session_filter(call->session);
@@ -238,7 +241,7 @@ static uint32_t take_slot(struct chunk *k, uint32_t class_index, uint32_t share,
 		return entry;
 	if (!slots_free_count(k->space->slots, class_index, share, filter) && !make_room(k, class_index, share, want))
 		return SLOTS_NONE;
-	slots_seek(k->space->slots, cursor, class_index, share, want, filter);
+	slots_seek(k->space->slots, cursor, class_index, share, run ? run : 1, filter);
 	return slots_take(k->space->slots, cursor, filter);
 }
 
@@ -457,9 +460,8 @@ static void group_open(struct chunk *k, const struct put_group *g)
 		return;
 	}
 	plan->open++;
-	if (call->group == 0) /* later groups go on where the one before ended */
-		for (uint32_t c = 0; c < k->layout->classes; c++)
-			call->cursor[c].grant = SLOTS_NONE;
+	for (uint32_t c = 0; c < k->layout->classes; c++)
+		call->cursor[c].grant = SLOTS_NONE; /* each group looks for neighbouring slots of its own */
 	call->previous = g->parent;
 }
 
@@ -501,7 +503,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 			if (record == INDEX_NONE)
 				return CHUNK_NOROOM;
 			vec32_push(&plan->records, record);
-			index_record_close(k->space->index, record);
+			call->run = record; /* closed when its row has a value */
 		} else if (index_record(k->space->index, record)->state == RECORD_LIVE) {
 			session_pin(k->call->session, record);
 			vec32_push(&plan->pins, record);
@@ -512,6 +514,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 		at[call->group] = answer;
 		at += call->group_count;
 	}
+	close_run(k);
 	return CHUNK_DONE;
 }
 

@@ -302,6 +302,22 @@ ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generat
 
 /* ---- evicting by size -------------------------------------------------------------------------------------------- */
 
+/* Under the lock. */
+static uint64_t taken_bytes(const struct space *space)
+{
+	const struct layout *layout = space->layout;
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
+			struct slots_usage usage;
+
+			slots_usage(space->slots, c, s, &usage);
+			bytes += usage.slot_bytes;
+		}
+	return bytes;
+}
+
 uint64_t space_evict_bytes(struct space *space, uint64_t bytes)
 {
 	uint64_t freed = 0;
@@ -311,11 +327,11 @@ uint64_t space_evict_bytes(struct space *space, uint64_t bytes)
 		lock_take(&space->lock);
 		for (uint32_t i = 0; i < INDEX_STEP_KEYS && freed < bytes && more; i++) {
 			struct index_sink sink = space_sink(space);
-			uint64_t before = slots_taken_bytes(space->slots);
+			uint64_t before = taken_bytes(space);
 
 			more = !index_evict_page(space->index, NULL, NULL, &sink);
 			space->stats.values_evicted += more;
-			freed += before - slots_taken_bytes(space->slots);
+			freed += before - taken_bytes(space);
 		}
 		space_room(space);
 		lock_drop(&space->lock);

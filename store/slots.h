@@ -8,9 +8,12 @@
  * A slot's number is its entry's number in the tables; the grants' entries and their grant_entry are written here, the
  * entries' contents by the index. Slots are taken from the fullest grant, and among equally full ones the lowest, in
  * neighbouring ascending runs whenever free space allows, so that grants empty, copies merge and disk writes merge.
+ * Equally full means the same sixty-fourth of free slots; lowest means the lowest id. Ids, bytes and entries of a grant
+ * are each the lowest that are free when it is cut.
  *
  * Concurrency: everything runs under the space lock (slots_config.guard), asserted, and neither blocks nor does I/O.
- * Nothing allocates after slots_new but slots_grant_begin (its bitmap).
+ * Nothing allocates after slots_new but slots_grant_begin (its bitmap) and slots_rebuild. Cutting and ending take time
+ * that grows with the number of grants (tens of microseconds for the most there can be); take, give and offset do not.
  */
 #ifndef PREFIXFS_STORE_SLOTS_H
 #define PREFIXFS_STORE_SLOTS_H
@@ -35,7 +38,8 @@ struct slots_config {
 	struct tables *tables;
 	struct lock *guard;
 	uint64_t segment_bytes;
-	uint64_t budget_bytes;    /* of the namespace: bounds a grant to budget / (8 * classes * shares) */
+	uint64_t budget_bytes;    /* of the namespace: bounds a grant to budget / (8 * pairs), pairs being the sum of the
+				   * classes' numbers of shares */
 	uint32_t entry_limit;     /* entries [0, entry_limit) are for grants */
 };
 
@@ -54,9 +58,12 @@ struct slots_grant {
 	bool ready;
 };
 
-/* Bytes that the next grant of (class, share) takes: the rule of the design, a multiple of SLOTS_GRANT_UNIT. */
+/* Bytes that a grant of (class, share) takes, always the same, and no lock is needed to ask: the least multiple of
+ * SLOTS_GRANT_UNIT that holds the slots which fit min(SLOTS_GRANT_MAX, budget / (8 * pairs)), but at least one; of values
+ * above SLOTS_BIG_VALUE as few as waste under a sixteenth, which is one. */
 uint64_t slots_grant_bytes(const struct slots *slots, uint32_t class_index, uint32_t share);
-/* The largest number of slots of (class, share) that @budget bytes can ever give. */
+/* The largest number of slots of (class, share) that @budget bytes can ever give: whole grants, bounded also by the
+ * segment, the entries and the grants' table. No lock is needed to ask. */
 uint64_t slots_capacity(const struct slots *slots, uint32_t class_index, uint32_t share, uint64_t budget);
 
 enum { SLOTS_E_FULL = 1 }; /* no room in the segment, the entries or the grants' table */
@@ -92,7 +99,9 @@ struct slots_cursor {
 	uint32_t next;  /* slot in the grant to look at first */
 };
 
-/* Puts @cursor where @count neighbouring slots are free, else at the fullest, lowest grant with free ones. */
+/* Puts @cursor where @count neighbouring slots are free, else at the fullest, lowest grant with free ones. Nothing is set
+ * aside: of two cursors at one place the first to take has it. Bounded: where tens of thousands of slots are so ragged that
+ * the search takes over 10 us, it may miss a place that a later one finds. */
 void slots_seek(struct slots *slots, struct slots_cursor *cursor, uint32_t class_index, uint32_t share, uint32_t count,
 		struct slots_filter filter);
 /* The next free slot at or after the cursor, taken; then in other grants. SLOTS_NONE: there is none. */
@@ -111,10 +120,10 @@ struct slots_usage {
 };
 void slots_usage(const struct slots *slots, uint32_t class_index, uint32_t share, struct slots_usage *ret);
 
-uint64_t slots_taken_bytes(const struct slots *slots); /* slot bytes of all taken slots */
-
-/* Adopts the grants and taken slots that the tables describe (every entry that is not ENTRY_FREE is taken). All adopted
- * grants are ready. Runs before anyone else knows the slots. */
+/* Adopts the grants and taken slots that the tables describe (every entry that is not ENTRY_FREE is taken, so the index is
+ * rebuilt first: it frees torn entries). All adopted grants are ready; one that was still being populated, cut or ended
+ * is dropped. Runs before anyone else knows the slots. EINVAL: the tables contradict the layout, the segment or
+ * themselves; ENOMEM. After an error the slots can only be freed. */
 int slots_rebuild(struct slots *slots, struct why *why);
 void slots_check(const struct slots *slots); /* aborts on the first broken invariant; for tests */
 

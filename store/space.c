@@ -166,7 +166,7 @@ static void space_prewarm(struct space *space)
 		if (!slots_grant_get(space->slots, id, &grant))
 			continue;
 		if (!space->host->config.populate ||
-		    !grower_push(space->host->grower, space, id, grant.offset, grant.length, true)) {
+		    !grower_push(space->host->grower, space, id, grant.node, grant.offset, grant.length, true)) {
 			slots_grant_ready(space->slots, id);
 			continue;
 		}
@@ -209,7 +209,7 @@ static void space_capacities(struct space *space)
 static int space_build(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
-	uint32_t entry_limit, names;
+	uint32_t entry_limit = 0, names = 0;
 	int r;
 
 	if (!host_reserve(host, 0, 0, space->floor_bytes)) {
@@ -379,7 +379,7 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 	space->granted_bytes += bytes;
 	space->stats.grants_begun++;
 	slots_grant_get(space->slots, id, &grant);
-	if (!space->host->config.populate || !grower_push(space->host->grower, space, id, grant.offset, grant.length, false)) {
+	if (!space->host->config.populate || !grower_push(space->host->grower, space, id, grant.node, grant.offset, grant.length, false)) {
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);
 	}

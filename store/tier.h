@@ -33,11 +33,12 @@ struct tier_io {
 
 struct tier_ops {
 	const char *name;
+	/* Hold no lock. */
 	void (*read)(struct tier *tier, struct tier_io *io);
 	void (*write)(struct tier *tier, struct tier_io *io);
 	/* Waits until no request is under way, then frees. Leaves NULL. */
 	void (*free)(struct tier **tier);
-	uint64_t (*errors)(const struct tier *tier); /* requests that failed so far */
+	uint64_t (*errors)(const struct tier *tier); /* requests that failed so far, for whatever reason */
 };
 
 struct tier {
@@ -46,9 +47,21 @@ struct tier {
 
 struct tier *tier_memory_new(struct segment *segment); /* the segment outlives it; NULL: ENOMEM */
 struct tier *tier_null_new(void);
-/* @spec: comma-separated rules "read:EIO:1/100", "write:ENOSPC:3" (from the third on), "read:delay:5ms", "read:flip:1"
- * (one bit of the data, n-th read), "seed=7". Owns @under from success on. EINVAL names the rule. */
+/* @spec: comma-separated rules <read|write>:<what>[:<when>] and "seed=7".
+ *   what   EIO, ENOSPC, ...  fails with it; the tier below is not asked
+ *          delay:5ms         (us, ms, s) goes on that much later, from a thread of the tier; nobody's thread sleeps
+ *          flip              one bit of the data, read or as written; the caller's buffer of a write stays as it is
+ *          short             the first half of the data is moved, then -EIO
+ *   when   nothing           every time
+ *          1/100             by chance, from the seed and the request's number among the reads or writes
+ *          3                 from the third on (flip: the third alone)
+ *          =3                the third alone
+ * The first rule that fails a request names its error; other effects add up. Owns @under from success on. EINVAL names
+ * the rule. */
 int tier_fault_new(struct tier *under, const char *spec, struct tier **ret, struct why *why);
+
+/* For free() of a tier: waits until the count of requests under way is 0. */
+void tier_await_idle(const _Atomic uint64_t *under_way);
 
 /* Waits for one request; blocks as long as the tier does. Hold no lock. */
 int tier_read(struct tier *tier, uint64_t offset, void *to, size_t bytes);

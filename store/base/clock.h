@@ -24,4 +24,13 @@ static inline uint64_t clock_wall_s(void)
 	return (uint64_t)t.tv_sec;
 }
 
+/* The same, up to some milliseconds late and several times cheaper. */
+static inline uint32_t clock_wall_coarse_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &t);
+	return (uint32_t)t.tv_sec;
+}
+
 #endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the index share. Nobody else includes it, except tests.
+ *
+ * A record's block: values [capacity][page_columns], tick of the last use [max(capacity, 1)], row values [row_columns].
+ * A value is one word: the entry's number and two marks.
+ *
+ * Order of stores, for a successor that finds any prefix of them (rebuild.c):
+ *   - an entry or record is unsealed, filled, sealed; `group` says whether it counts
+ *   - a page or row that goes: its entries become free first, then `pages` falls (one store), then the copies of
+ *     endpoint and consumed follow; a rebuild trims pages without values itself
+ *   - a record that goes as a whole (all of a WHOLE ring, a removed name): its flags fall to 0 first (one store), then
+ *     its entries; a rebuild frees entries whose record is not in use, and the rest of a broken ring
+ *   - a page that turns hollow: its hollow entry is sealed before its last value goes
+ *   - twins: the row entries' `record` changes one by one, the survivor takes flags and ring, then the zero-page record
+ *     goes; a rebuild joins what it finds on both sides
+ */
+#ifndef PREFIXFS_INDEX_INTERNAL_H
+#define PREFIXFS_INDEX_INTERNAL_H
+
+#include <assert.h>
+#include <string.h>
+
+#include "index/arena.h"
+#include "index/index.h"
+#include "index/keymap.h"
+#include "index/policy.h"
+
+#define WORD_NONE 0xffffffffu
+#define WORD_PREPARED 0x80000000u /* not settled: committed only if its entry's group is */
+#define WORD_HOLLOW 0x40000000u   /* no value: the entry keeps a hollow page's key; always in column 0 */
+#define WORD_ENTRY 0x3fffffffu
+
+#define INDEX_MAX_TRIES 1024u       /* candidates passed over in one call of an evict function */
+#define INDEX_TICK_SPAN (1u << 30)  /* ticks older than this are made this old, so that they compare */
+
+struct index {
+	const struct layout *layout;
+	struct tables *tables;
+	struct lock *guard;
+
+	struct keymap map;     /* page keys and row keys -> entries */
+	struct keymap orphans; /* parent keys -> first record of a list */
+	struct record *records;
+	uint32_t record_top;  /* numbers ever used are below */
+	uint32_t record_free; /* list through record.next */
+	struct arena arena;
+
+	struct policy *pages, *rows, *lost; /* leaf records, records with rows, orphan leaves */
+	uint32_t tick;
+	uint32_t sweep; /* next record whose ticks are looked at */
+	uint32_t now_s;
+
+	uint32_t page_columns, row_columns;
+	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
+	uint32_t hollow_first, hollow_count;
+	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
+	struct index_counters counters;
+	uint32_t passed_over[INDEX_MAX_TRIES];
+};
+
+extern const struct index_sink index_no_sink;
+
+/* ---- words (internal.h) -------------------------------------------------------------------------------------- */
+
+static inline uint32_t block_words(const struct index *index, uint32_t capacity)
+{
+	return capacity * index->page_columns + (capacity ? capacity : 1) + index->row_columns;
+}
+
+static inline uint32_t *block_values(const struct index *index, const struct record *r, uint32_t page)
+{
+	return arena_at(&index->arena, r->block) + page * index->page_columns;
+}
+
+static inline uint32_t *block_uses(const struct index *index, const struct record *r)
+{
+	return arena_at(&index->arena, r->block) + (uint32_t)r->capacity * index->page_columns;
+}
+
+static inline uint32_t *block_row(const struct index *index, const struct record *r)
+{
+	return block_uses(index, r) + (r->capacity ? r->capacity : 1);
+}
+
+/* The words of a page or of the row, and how many. */
+static inline uint32_t *place_words(const struct index *index, const struct record *r, uint32_t page, uint32_t *ret_n)
+{
+	if (page == INDEX_PAGE_ROW) {
+		*ret_n = index->row_columns;
+		return block_row(index, r);
+	}
+	*ret_n = index->page_columns;
+	return block_values(index, r, page);
+}
+
+static inline bool word_is_value(uint32_t word)
+{
+	return word != WORD_NONE && !(word & WORD_HOLLOW);
+}
+
+static inline bool word_committed(const struct index *index, uint32_t word)
+{
+	if (word & WORD_HOLLOW) /* and WORD_NONE */
+		return false;
+	return !(word & WORD_PREPARED) ||
+	       tables_committed(index->tables, index->tables->entries[word & WORD_ENTRY].group);
+}
+
+/* Any word of the place that is not WORD_NONE, preferring values to hollow marks; WORD_NONE = none. */
+static inline uint32_t place_any(const struct index *index, const struct record *r, uint32_t page)
+{
+	uint32_t n;
+	const uint32_t *words = place_words(index, r, page, &n);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (words[i] != WORD_NONE)
+			return words[i];
+	return WORD_NONE;
+}
+
+static inline bool place_has_value(const struct index *index, const struct record *r, uint32_t page)
+{
+	return word_is_value(place_any(index, r, page));
+}
+
+static inline uint32_t record_number(const struct index *index, const struct record *r)
+{
+	return (uint32_t)(r - index->records);
+}
+
+static inline struct record_entry *record_table(const struct index *index, uint32_t number)
+{
+	return &index->tables->records[number];
+}
+
+static inline uint64_t row_hash(uint64_t hash)
+{
+	return mix_64(hash, 0xd6e8feb86659fd93ull);
+}
+
+static inline uint64_t place_hash(const struct index *index, const struct key *key, uint32_t page)
+{
+	uint64_t hash = keymap_hash(&index->map, key);
+
+	return page == INDEX_PAGE_ROW ? row_hash(hash) : hash;
+}
+
+static inline bool fits_page(const void *context, uint32_t ref)
+{
+	return ((const struct index *)context)->tables->entries[ref].page != INDEX_PAGE_ROW;
+}
+
+static inline bool fits_row(const void *context, uint32_t ref)
+{
+	return ((const struct index *)context)->tables->entries[ref].page == INDEX_PAGE_ROW;
+}
+
+/* Entry that stands in the map for @key's page, or for its row; INDEX_NONE. */
+static inline uint32_t anchor_page(const struct index *index, const struct key *key)
+{
+	return keymap_find(&index->map, keymap_hash(&index->map, key), key, fits_page, index);
+}
+
+static inline uint32_t anchor_row(const struct index *index, const struct key *key)
+{
+	if (!index->row_columns)
+		return INDEX_NONE;
+	return keymap_find(&index->map, row_hash(keymap_hash(&index->map, key)), key, fits_row, index);
+}
+
+/* The record whose row (or hollow row) stands at @key, or INDEX_NONE. */
+static inline uint32_t row_owner(const struct index *index, const struct key *key)
+{
+	uint32_t entry = anchor_row(index, key);
+
+	return entry == INDEX_NONE ? INDEX_NONE : index->tables->entries[entry].record;
+}
+
+/* A record that never owns pages. */
+static inline bool record_is_zero(const struct record *r)
+{
+	return r->capacity == 0;
+}
+
+/* ---- link.c: parents, children, orphans ------------------------------------------------------------------------ */
+
+void link_find(struct index *index, uint32_t record);    /* links a record that has no parent to it, or orphans it */
+uint32_t link_cut(struct index *index, uint32_t record); /* takes it from parent or orphans; the parent, INDEX_NONE */
+/* @key's page or row has come to @record: what waits for it, or can now hang nearer, is linked to it. */
+void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+/* Children of @record at @page (INDEX_NONE: all) look for another parent: the place's key has left the map. */
+void link_disown(struct index *index, uint32_t record, uint32_t page);
+void link_move_children(struct index *index, uint32_t from, uint32_t to, uint32_t to_page); /* all of them */
+void link_recount(struct index *index, struct record *r); /* its last page changed: deepest and tail_children */
+
+/* ---- place.c: what stands at a page or row ---------------------------------------------------------------------- */
+
+/* The value at @word of the place goes: the entry becomes free or quarantined; another value of the place, or the
+ * hollow entry @hollow (INDEX_NONE: none), becomes the key's anchor, or the key leaves the map. */
+void place_take(struct index *index, struct record *r, uint32_t page, uint32_t *word, enum entry_state state,
+	uint32_t hollow, const struct index_sink *sink);
+/* Everything at the place goes. Returns the number of values. */
+uint32_t place_empty(struct index *index, struct record *r, uint32_t page, const struct index_sink *sink);
+uint32_t place_count_values(const struct index *index, const struct record *r, uint32_t page);
+
+void hollow_pool_init(struct index *index);
+/* A sealed entry that keeps @key for the place, not in its words yet; INDEX_NONE: no entry left. */
+uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+void hollow_free(struct index *index, uint32_t entry);
+
+/* ---- record.c ------------------------------------------------------------------------------------------------ */
+
+uint32_t record_take_number(struct index *index); /* INDEX_NONE: the tables are full */
+void record_give_back_number(struct index *index, uint32_t number);
+bool record_make_block(struct index *index, struct record *r, uint32_t capacity);
+void record_set_length(struct index *index, struct record *r, uint32_t pages); /* and the table's copies */
+void record_copy_endpoint(struct index *index, struct record *r);
+/* Whatever it has goes, and the record. Returns its parent, which the caller reviews. */
+uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink);
+/* Something left @record: trims what has no use, frees it when nothing is left and goes on with its parent, joins twins,
+ * makes it a candidate. */
+void record_review(struct index *index, uint32_t record, const struct index_sink *sink);
+/* The last page with the row, or a zero-page record's row, or only the row goes; then reviews. Returns the number of
+ * values. */
+uint32_t record_drop_last(struct index *index, uint32_t record, const struct index_sink *sink);
+uint32_t record_drop_row(struct index *index, uint32_t record, const struct index_sink *sink);
+void record_row_gone(struct index *index, uint32_t record); /* nothing stands at its row any more */
+void record_make_live(struct index *index, struct record *r);
+
+/* ---- evict.c --------------------------------------------------------------------------------------------------- */
+
+void candidate_consider(struct index *index, uint32_t record); /* enters it in the orders that it belongs to */
+void candidate_withdraw(struct index *index, uint32_t record);
+/* A busy victim has become idle: it goes. */
+void victim_resolve(struct index *index, uint32_t record, const struct index_sink *sink);
+void victim_restore(struct index *index, struct record *r);
+void victim_obsolete(struct index *index, struct record *r);
+void policy_views(struct index *index, struct policy_view views[2]);
+
+/* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
+
+bool twin_join(struct index *index, uint32_t zero);     /* if it can now: @zero is gone then */
+void twin_join_at(struct index *index, uint32_t record); /* a zero-page record at its endpoint, if there is one */
+
+void whole_insert(struct index *index, uint32_t record, uint32_t ring);
+void whole_remove(struct index *index, uint32_t record);
+void whole_take_over(struct index *index, uint32_t from, uint32_t to);
+uint32_t whole_last_use(const struct index *index, uint32_t record);
+bool whole_can_go(struct index *index, uint32_t record); /* every member is idle and childless but for members */
+uint32_t whole_drop(struct index *index, uint32_t record, const struct index_sink *sink); /* all; number of values */
+
+/* ---- use.c ----------------------------------------------------------------------------------------------------- */
+
+uint32_t record_last_use(const struct index *index, const struct record *r);
+void record_use(struct index *index, struct record *r, uint32_t page, uint32_t tick);
+
+#endif

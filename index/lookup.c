@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looking keys up.
+ *
+ * The hot path is memory latency: a key costs its bucket, its anchor's entry and, where a page has several values, its
+ * record and block. The batch goes through each of these stages as a whole, each stage asking for the lines that the
+ * next one reads, so that up to INDEX_STEP_KEYS misses overlap.
+ */
+#include "index/internal.h"
+
+void index_prefetch(const struct index *index, const struct key *keys, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		__builtin_prefetch(&index->map.buckets[keymap_home(&index->map, keymap_hash(&index->map, &keys[i]))]);
+}
+
+/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
+static bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
+{
+	const struct layout *l = index->layout;
+
+	for (uint32_t mask = class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
+
+		if (c >= l->classes)
+			break;
+		if (layout_is_row(l, c) || !layout_has_value(l, c, consumed))
+			continue;
+		const uint32_t *word = words + l->class[c].first_column;
+
+		for (uint32_t s = 0; s < l->class[c].shares; s++)
+			if (!word_committed(index, word[s]))
+				return false;
+	}
+	return true;
+}
+
+static bool page_present(const struct index *index, const uint32_t *words)
+{
+	for (uint32_t i = 0; i < index->page_columns; i++)
+		if (word_committed(index, words[i]))
+			return true;
+	return false;
+}
+
+/* A page has one value and it is the anchor: its entry says everything. */
+static void hit_single(const struct index *index, uint32_t entry, bool wanted, struct index_hit *hit)
+{
+	const struct entry *e = &index->tables->entries[entry];
+
+	hit->present = e->state == ENTRY_VALUE && tables_committed(index->tables, e->group);
+	hit->complete = hit->present;
+	hit->entry = hit->present && wanted ? entry : INDEX_NONE;
+}
+
+static void hit_columns(const struct index *index, uint32_t class_mask, struct index_hit *hit)
+{
+	const uint32_t *words = block_values(index, &index->records[hit->record], hit->page);
+
+	hit->present = page_present(index, words);
+	hit->complete = hit->present &&
+			page_complete(index, words, class_mask, index_consumed(index, hit->record, hit->page));
+}
+
+/* Classes of the mask that pages have values of. */
+static uint32_t page_classes(const struct index *index, uint32_t class_mask)
+{
+	uint32_t wanted = 0;
+
+	for (uint32_t c = 0; c < index->layout->classes; c++)
+		if (!layout_is_row(index->layout, c))
+			wanted |= 1u << c;
+	return wanted & class_mask;
+}
+
+void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits)
+{
+	const struct keymap *map = &index->map;
+	const struct entry *entries = index->tables->entries;
+	bool single = index->page_columns == 1;
+	uint64_t hash[INDEX_STEP_KEYS];
+	uint32_t entry[INDEX_STEP_KEYS];
+
+	lock_assert_held(index->guard);
+	assert(n <= INDEX_STEP_KEYS);
+	class_mask = page_classes(index, class_mask);
+	for (uint32_t i = 0; i < n; i++) {
+		hash[i] = keymap_hash(map, &keys[i]);
+		__builtin_prefetch(&map->buckets[keymap_home(map, hash[i])]);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash[i])];
+		uint32_t match = keymap_match(bucket, keymap_tag(hash[i]));
+
+		/* Mostly the first one with the tag is it, or there is none. */
+		if (match)
+			__builtin_prefetch(&entries[bucket->ref[__builtin_ctz(match)]]);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		entry[i] = keymap_find(map, hash[i], &keys[i], fits_page, index);
+		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
+		if (entry[i] == INDEX_NONE)
+			continue;
+		hits[i].record = entries[entry[i]].record;
+		hits[i].page = entries[entry[i]].page;
+		if (single) {
+			hit_single(index, entry[i], class_mask != 0, &hits[i]);
+		} else {
+			__builtin_prefetch(&index->records[hits[i].record]);
+			__builtin_prefetch(&index->tables->records[hits[i].record].start);
+		}
+	}
+	if (single)
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		if (hits[i].record != INDEX_NONE)
+			__builtin_prefetch(block_values(index, &index->records[hits[i].record], hits[i].page));
+	for (uint32_t i = 0; i < n; i++)
+		if (hits[i].record != INDEX_NONE)
+			hit_columns(index, class_mask, &hits[i]);
+}
+
+uint32_t index_find_endpoint(struct index *index, const struct key *key)
+{
+	lock_assert_held(index->guard);
+	uint32_t entry = anchor_page(index, key);
+
+	if (entry != INDEX_NONE) {
+		const struct entry *e = &index->tables->entries[entry];
+		const struct record *r = &index->records[e->record];
+
+		if (r->state != RECORD_OPEN && e->page + 1u == r->pages)
+			return e->record;
+	}
+	uint32_t owner = row_owner(index, key);
+
+	return owner != INDEX_NONE && index->records[owner].state != RECORD_OPEN ? owner : INDEX_NONE;
+}
+
+uint32_t index_find_row(struct index *index, const struct key *key, uint32_t class_mask)
+{
+	lock_assert_held(index->guard);
+	uint32_t owner = row_owner(index, key);
+
+	if (owner == INDEX_NONE)
+		return INDEX_NONE;
+	const struct layout *l = index->layout;
+	const uint32_t *row = block_row(index, &index->records[owner]);
+	bool any = false;
+
+	for (uint32_t c = 0; c < l->classes; c++) {
+		if (!(class_mask >> c & 1) || !layout_is_row(l, c))
+			continue;
+		for (uint32_t s = 0; s < l->class[c].shares; s++)
+			if (!word_committed(index, row[l->class[c].first_column + s]))
+				return INDEX_NONE;
+		any = true;
+	}
+	return any ? owner : INDEX_NONE;
+}
+
+uint32_t index_row_home(struct index *index, const struct key *key)
+{
+	lock_assert_held(index->guard);
+	uint32_t owner = row_owner(index, key); /* whoever has a row there already, even if it still waits for its twin */
+
+	if (owner != INDEX_NONE)
+		return owner;
+	return index_find_endpoint(index, key);
+}
+
+uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed)
+{
+	const struct record *r = &index->records[record];
+	uint32_t n;
+
+	if (committed)
+		*committed = false;
+	if (r->state == RECORD_FREE || (page != INDEX_PAGE_ROW && page >= r->pages))
+		return INDEX_NONE;
+
+	uint32_t word = place_words(index, r, page, &n)[column];
+
+	assert(column < n);
+	if (!word_is_value(word))
+		return INDEX_NONE;
+	if (committed)
+		*committed = word_committed(index, word);
+	return word & WORD_ENTRY;
+}

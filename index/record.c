@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records: how they begin, are closed, published or abandoned, get shorter, and go.
+ */
+#include "index/internal.h"
+
+/* Blocks much larger than their record are cut: not at every page, so that trimming costs a constant a page. */
+#define BLOCK_SLACK 4u
+
+/* ---- numbers and blocks ---------------------------------------------------------------------------------------- */
+
+uint32_t record_take_number(struct index *index)
+{
+	uint32_t number = index->record_free;
+
+	if (number != INDEX_NONE)
+		index->record_free = index->records[number].next;
+	else if (index->record_top < index->tables->record_capacity)
+		number = index->record_top++;
+	else
+		return INDEX_NONE;
+
+	struct record *r = &index->records[number];
+
+	*r = (struct record){
+		.parent = INDEX_NONE,
+		.child = INDEX_NONE,
+		.next = INDEX_NONE,
+		.prev = INDEX_NONE,
+		.block = ARENA_NONE,
+		.policy_slot = INDEX_NONE,
+		.row_slot = INDEX_NONE,
+		.generation = r->generation,
+	};
+	return number;
+}
+
+void record_give_back_number(struct index *index, uint32_t number)
+{
+	struct record *r = &index->records[number];
+
+	r->state = RECORD_FREE;
+	r->flags = 0;
+	r->generation++;
+	r->next = index->record_free;
+	index->record_free = number;
+}
+
+bool record_make_block(struct index *index, struct record *r, uint32_t capacity)
+{
+	uint32_t words = block_words(index, capacity);
+
+	r->block = arena_alloc(&index->arena, words);
+	if (r->block == ARENA_NONE)
+		return false;
+	r->capacity = (uint16_t)capacity;
+	memset(arena_at(&index->arena, r->block), 0xff, words * sizeof(uint32_t));
+	for (uint32_t i = 0; i < (capacity ? capacity : 1); i++)
+		block_uses(index, r)[i] = index->tick;
+	return true;
+}
+
+/* Cuts the block down to the pages that there are, at least one. */
+static void block_fit(struct index *index, struct record *r)
+{
+	uint32_t capacity = r->pages ? r->pages : 1;
+	uint32_t *uses = block_uses(index, r);
+	uint32_t *row = block_row(index, r);
+	uint32_t before = block_words(index, r->capacity);
+
+	assert(capacity <= r->capacity);
+	r->capacity = (uint16_t)capacity;
+	memmove(block_uses(index, r), uses, capacity * sizeof(uint32_t));
+	memmove(block_row(index, r), row, index->row_columns * sizeof(uint32_t));
+	arena_shrink(&index->arena, r->block, before, block_words(index, capacity));
+}
+
+/* ---- beginning ------------------------------------------------------------------------------------------------- */
+
+uint32_t index_record_new(struct index *index, const struct index_run *run)
+{
+	lock_assert_held(index->guard);
+	assert(run->max_pages < INDEX_PAGE_ROW && (run->max_pages > 0 || run->endpoint));
+	assert(run->max_pages > 0 || index->row_columns > 0);
+
+	uint32_t number = record_take_number(index);
+
+	if (number == INDEX_NONE)
+		return INDEX_NONE;
+
+	struct record *r = &index->records[number];
+	struct record_entry *t = record_table(index, number);
+
+	if (!record_make_block(index, r, run->max_pages)) {
+		record_give_back_number(index, number);
+		return INDEX_NONE;
+	}
+	r->state = RECORD_OPEN;
+	r->pins = 1;
+	r->flags = (uint8_t)((run->parent_key ? 0 : RECORD_FLAG_ROOT) |
+			     (run->flags & RECORD_WHOLE ? RECORD_FLAG_WHOLE : 0));
+
+	tables_unseal_record(index->tables, number);
+	memset(&t->parent_key, 0, sizeof(t->parent_key));
+	memset(&t->endpoint, 0, sizeof(t->endpoint));
+	if (run->parent_key)
+		t->parent_key = *run->parent_key;
+	if (!run->max_pages)
+		t->endpoint = *run->endpoint;
+	t->consumed = t->start = run->consumed;
+	t->pages = 0;
+	t->flags = RECORD_USED | (run->parent_key ? 0 : RECORD_ROOT) | (run->flags & RECORD_WHOLE);
+	t->group = run->group;
+	t->whole_next = TABLES_NONE;
+	t->created_s = t->last_use_s = index->now_s;
+	tables_seal_record(index->tables, number);
+
+	if (run->flags & RECORD_WHOLE)
+		whole_insert(index, number, run->whole_ring);
+	index->zero_page_records += record_is_zero(r);
+	link_find(index, number);
+	return number;
+}
+
+uint16_t index_page_append(struct index *index, uint32_t record)
+{
+	struct record *r = &index->records[record];
+	struct record_entry *t = record_table(index, record);
+
+	lock_assert_held(index->guard);
+	assert(r->state == RECORD_OPEN && r->pages < r->capacity);
+	uint16_t page = r->pages++;
+
+	block_uses(index, r)[page] = index->tick;
+	r->tail_children = 0;
+	t->consumed += index->layout->page_tokens;
+	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
+	return page;
+}
+
+/* ---- length ---------------------------------------------------------------------------------------------------- */
+
+void record_copy_endpoint(struct index *index, struct record *r)
+{
+	struct record_entry *t = record_table(index, record_number(index, r));
+
+	t->consumed = t->start + (uint64_t)r->pages * index->layout->page_tokens;
+	if (!r->pages)
+		return;
+
+	uint32_t word = place_any(index, r, r->pages - 1u);
+
+	if (word == WORD_NONE && r->flags & RECORD_FLAG_ROW)
+		word = place_any(index, r, INDEX_PAGE_ROW);
+	if (word != WORD_NONE)
+		t->endpoint = index->tables->entries[word & WORD_ENTRY].key;
+}
+
+void record_set_length(struct index *index, struct record *r, uint32_t pages)
+{
+	r->pages = (uint16_t)pages;
+	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
+	record_copy_endpoint(index, r);
+	link_recount(index, r);
+}
+
+/* Lets go what stands at the end and is of no use to anyone. */
+static void record_trim(struct index *index, struct record *r)
+{
+	if (record_is_zero(r)) {
+		if (r->flags & RECORD_FLAG_ROW && !r->children && !place_has_value(index, r, INDEX_PAGE_ROW)) {
+			place_empty(index, r, INDEX_PAGE_ROW, NULL);
+			r->flags &= (uint8_t)~RECORD_FLAG_ROW;
+		}
+		return;
+	}
+	while (r->pages && !(r->flags & RECORD_FLAG_ROW) && !r->tail_children &&
+	       !place_has_value(index, r, r->pages - 1u)) {
+		place_empty(index, r, r->pages - 1u, NULL);
+		record_set_length(index, r, r->pages - 1u);
+	}
+	if (r->capacity > BLOCK_SLACK && r->pages * 2u <= r->capacity)
+		block_fit(index, r);
+}
+
+bool index_record_close(struct index *index, uint32_t record)
+{
+	struct record *r = &index->records[record];
+
+	lock_assert_held(index->guard);
+	assert(r->state == RECORD_OPEN);
+	r->state = RECORD_FILLING;
+	link_recount(index, r);
+	record_trim(index, r);
+	if (r->pages || r->flags & RECORD_FLAG_ROW) {
+		if (r->pages < r->capacity)
+			block_fit(index, r);
+		record_copy_endpoint(index, r);
+		return true;
+	}
+	if (r->flags & RECORD_FLAG_WHOLE) { /* the group goes on without it */
+		whole_remove(index, record);
+		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+	}
+	r->pins--;
+	record_review(index, record, NULL);
+	return false;
+}
+
+/* ---- the end of its group -------------------------------------------------------------------------------------- */
+
+void record_make_live(struct index *index, struct record *r)
+{
+	assert(r->state == RECORD_FILLING);
+	__atomic_store_n(&record_table(index, record_number(index, r))->group, 0, __ATOMIC_RELEASE);
+	r->state = RECORD_LIVE;
+	r->flags &= (uint8_t)~RECORD_FLAG_ADOPTED;
+	index->counters.records++;
+}
+
+void index_record_publish(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	struct record *r = &index->records[record];
+
+	lock_assert_held(index->guard);
+	assert(r->pins > 0);
+	record_make_live(index, r);
+	r->pins--;
+	record_review(index, record, sink);
+}
+
+/* Any value of @record, preferring committed ones; INDEX_NONE = none. */
+static uint32_t record_any_value(const struct index *index, const struct record *r, bool *ret_committed)
+{
+	const uint32_t *words = arena_at(&index->arena, r->block);
+	uint32_t values = (uint32_t)r->pages * index->page_columns;
+	uint32_t found = INDEX_NONE;
+
+	*ret_committed = false;
+	for (uint32_t i = 0; i < values + index->row_columns && !*ret_committed; i++) {
+		uint32_t word = i < values ? words[i] : block_row(index, r)[i - values];
+
+		if (!word_is_value(word))
+			continue;
+		found = word & WORD_ENTRY;
+		*ret_committed = word_committed(index, word);
+	}
+	return found;
+}
+
+void index_record_abandon(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	struct record *r = &index->records[record];
+	struct record_entry *t = record_table(index, record);
+	bool committed;
+
+	lock_assert_held(index->guard);
+	if (r->state == RECORD_OPEN && !index_record_close(index, record))
+		return;
+	assert(r->state == RECORD_FILLING && r->pins > 0);
+	if (r->flags & RECORD_FLAG_WHOLE) {
+		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
+		t->whole_next = TABLES_NONE;
+	}
+	r->pins--;
+	uint32_t left = record_any_value(index, r, &committed);
+
+	if (committed) {
+		record_make_live(index, r);
+	} else if (left != INDEX_NONE) {
+		r->flags |= RECORD_FLAG_ADOPTED;
+		__atomic_store_n(&t->group, index->tables->entries[left].group, __ATOMIC_RELEASE);
+	}
+	record_review(index, record, sink);
+}
+
+/* ---- leaving --------------------------------------------------------------------------------------------------- */
+
+uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	struct record *r = &index->records[record];
+	struct record_entry *t = record_table(index, record);
+
+	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN);
+	if (r->flags & RECORD_FLAG_SELECTED)
+		victim_obsolete(index, r);
+	candidate_withdraw(index, record);
+	/* A filling WHOLE record goes because its whole group does: nobody walks that ring any more. */
+	if (r->flags & RECORD_FLAG_WHOLE && r->state == RECORD_LIVE)
+		whole_remove(index, record);
+	__atomic_store_n(&t->flags, 0, __ATOMIC_RELEASE);
+	if (index->row_columns)
+		place_empty(index, r, INDEX_PAGE_ROW, sink);
+	for (uint32_t page = r->pages; page-- > 0;)
+		place_empty(index, r, page, sink);
+	assert(r->unsettled == 0);
+	link_disown(index, record, INDEX_NONE);
+	uint32_t parent = link_cut(index, record);
+
+	arena_free(&index->arena, r->block, block_words(index, r->capacity));
+	r->block = ARENA_NONE;
+	index->counters.records -= r->state == RECORD_LIVE;
+	index->zero_page_records -= record_is_zero(r);
+	record_give_back_number(index, record);
+	return parent;
+}
+
+void record_review(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	while (record != INDEX_NONE) {
+		struct record *r = &index->records[record];
+
+		if (r->state == RECORD_OPEN || r->state == RECORD_FREE)
+			return;
+		record_trim(index, r);
+		if (r->pages || r->flags & RECORD_FLAG_ROW) {
+			if (r->state != RECORD_LIVE)
+				return;
+			if (record_is_zero(r) && twin_join(index, record))
+				return;
+			twin_join_at(index, record);
+			candidate_consider(index, record);
+			return;
+		}
+		if (r->pins) { /* its holders find nothing in it, and the last one lets it go */
+			candidate_withdraw(index, record);
+			return;
+		}
+		record = record_free(index, record, sink);
+	}
+}
+
+void record_row_gone(struct index *index, uint32_t record)
+{
+	struct record *r = &index->records[record];
+
+	r->flags &= (uint8_t)~RECORD_FLAG_ROW;
+	if (r->row_slot != INDEX_NONE)
+		policy_lru.remove(index->rows, record);
+	if (record_is_zero(r))
+		link_disown(index, record, INDEX_NONE);
+	else if (r->pages && place_any(index, r, r->pages - 1u) == WORD_NONE)
+		link_disown(index, record, r->pages - 1u); /* the row was the last to know the endpoint's name */
+}
+
+uint32_t record_drop_row(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	struct record *r = &index->records[record];
+	uint32_t values = place_empty(index, r, INDEX_PAGE_ROW, sink);
+
+	record_row_gone(index, record);
+	record_review(index, record, sink);
+	return values;
+}
+
+uint32_t record_drop_last(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	struct record *r = &index->records[record];
+	uint32_t values = 0;
+
+	if (r->flags & RECORD_FLAG_ROW) {
+		values += place_empty(index, r, INDEX_PAGE_ROW, sink);
+		record_row_gone(index, record);
+	}
+	if (r->pages) {
+		values += place_empty(index, r, r->pages - 1u, sink);
+		record_set_length(index, r, r->pages - 1u);
+	}
+	record_review(index, record, sink);
+	return values;
+}
+
+void index_record_name(const struct index *index, uint32_t record, uint64_t *consumed, struct key *endpoint)
+{
+	const struct record_entry *t = record_table(index, record);
+
+	lock_assert_held(index->guard);
+	*consumed = t->consumed;
+	*endpoint = t->endpoint;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values: how they come, are settled, and go.
+ */
+#include "index/internal.h"
+
+static uint32_t *value_word(const struct index *index, uint32_t entry, struct record **ret_record)
+{
+	const struct entry *e = &index->tables->entries[entry];
+	struct record *r = &index->records[e->record];
+	uint32_t n, column = layout_column(index->layout, e->class_index, e->share);
+	uint32_t *words;
+
+	assert(e->state == ENTRY_VALUE && e->record < index->record_top && r->state != RECORD_FREE);
+	assert(e->page == INDEX_PAGE_ROW || e->page < r->pages);
+	words = place_words(index, r, e->page, &n);
+	assert(column < n && word_is_value(words[column]) && (words[column] & WORD_ENTRY) == entry);
+	*ret_record = r;
+	return &words[column];
+}
+
+/* The place has had no value: its key gets @entry as anchor. */
+static void value_first(struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry,
+	uint32_t hollow)
+{
+	uint64_t hash = place_hash(index, key, page);
+
+	if (page == INDEX_PAGE_ROW)
+		r->flags |= RECORD_FLAG_ROW;
+	if (hollow != INDEX_NONE) {
+		*keymap_place(&index->map, hash, hollow) = entry;
+		hollow_free(index, hollow);
+		return;
+	}
+	bool there = keymap_insert(&index->map, hash, entry);
+
+	assert(there); /* max_pages was too small */
+	if (page != INDEX_PAGE_ROW || record_is_zero(r))
+		link_adopt(index, record_number(index, r), page, key);
+}
+
+void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
+	uint32_t share, uint32_t entry, uint32_t group)
+{
+	struct record *r = &index->records[record];
+	struct entry *e = &index->tables->entries[entry];
+	uint32_t n, column = layout_column(index->layout, class_index, share);
+
+	lock_assert_held(index->guard);
+	assert(r->state != RECORD_FREE && e->state == ENTRY_FREE && group != 0);
+	assert(layout_is_row(index->layout, class_index) == (page == INDEX_PAGE_ROW));
+	assert(page == INDEX_PAGE_ROW || page < r->pages);
+
+	uint32_t *words = place_words(index, r, page, &n);
+	uint32_t before = place_any(index, r, page);
+	uint32_t hollow = INDEX_NONE;
+
+	assert(column < n && !word_is_value(words[column]));
+	tables_unseal_entry(index->tables, entry);
+	e->key = *key;
+	e->record = record;
+	e->page = page;
+	e->class_index = (uint8_t)class_index;
+	e->share = (uint8_t)share;
+	e->group = group;
+	e->state = ENTRY_VALUE;
+	tables_seal_entry(index->tables, entry);
+
+	if (before != WORD_NONE && before & WORD_HOLLOW) {
+		hollow = before & WORD_ENTRY;
+		words[0] = WORD_NONE;
+		before = WORD_NONE;
+	}
+	words[column] = entry | WORD_PREPARED;
+	r->unsettled++;
+	if (before == WORD_NONE)
+		value_first(index, r, page, key, entry, hollow);
+}
+
+void index_settle(struct index *index, uint32_t entry)
+{
+	struct record *r;
+	struct entry *e = &index->tables->entries[entry];
+	uint32_t *word = value_word(index, entry, &r);
+
+	lock_assert_held(index->guard);
+	assert(*word & WORD_PREPARED && tables_committed(index->tables, e->group));
+	if (e->page != INDEX_PAGE_ROW) {
+		uint32_t n;
+		const uint32_t *words = place_words(index, r, e->page, &n);
+		bool others = false;
+
+		for (uint32_t i = 0; i < n; i++)
+			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
+		index->counters.pages += !others;
+	}
+	*word &= ~WORD_PREPARED;
+	__atomic_store_n(&e->group, 0, __ATOMIC_RELEASE);
+	assert(r->unsettled > 0);
+	r->unsettled--;
+	if (r->flags & RECORD_FLAG_ADOPTED)
+		record_make_live(index, r);
+	if (!r->unsettled && !r->pins && r->state == RECORD_LIVE)
+		record_review(index, record_number(index, r), NULL);
+}
+
+/* Does the place have to keep its name when its last value goes? */
+static bool name_needed(const struct record *r, uint32_t page)
+{
+	if (r->state != RECORD_LIVE) /* an abort: children become orphans */
+		return false;
+	if (page == INDEX_PAGE_ROW)
+		return record_is_zero(r) && r->children > 0;
+	return page + 1u < r->pages || r->tail_children > 0 || r->flags & RECORD_FLAG_ROW;
+}
+
+void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink)
+{
+	struct record *r;
+	uint32_t *word = value_word(index, entry, &r);
+	const struct entry *e = &index->tables->entries[entry];
+	uint32_t record = record_number(index, r);
+	uint32_t page = e->page;
+	uint32_t hollow = INDEX_NONE;
+
+	lock_assert_held(index->guard);
+	bool last = place_count_values(index, r, page) == 1;
+
+	if (last && name_needed(r, page))
+		hollow = hollow_make(index, record, page, &e->key);
+	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
+	if (last && hollow == INDEX_NONE) {
+		if (page == INDEX_PAGE_ROW)
+			record_row_gone(index, record);
+		else
+			link_disown(index, record, page);
+	}
+	record_review(index, record, sink);
+}
+
+void index_quarantine_end(struct index *index, uint32_t entry)
+{
+	struct entry *e = &index->tables->entries[entry];
+
+	lock_assert_held(index->guard);
+	assert(e->state == ENTRY_QUARANTINED);
+	tables_unseal_entry(index->tables, entry);
+	e->state = ENTRY_FREE;
+	tables_seal_entry(index->tables, entry);
+}
