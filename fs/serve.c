@@ -97,7 +97,7 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
 
 static int open_session(struct fs *fs, int fuse, struct why *why)
 {
-	char *argv[] = {"prefixfsd", NULL};
+	char name[] = "prefixfsd", *argv[] = {name, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
 	char path[32];
 

@@ -74,7 +74,7 @@ static void print_health(struct fs *fs, FILE *to)
 	if (lines)
 		fclose(lines);
 	fprintf(to, why[0] ? "degraded: %s\n" : "ok\n", why);
-	fprintf(to, "version: %s, control ABI %u\n", VERSION_TEXT, PFS_ABI_VERSION);
+	fprintf(to, "version: %s, control ABI %u\n", version_text, PFS_ABI_VERSION);
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
@@ -200,7 +200,7 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		fputs(readme, to);
 		break;
 	case NODE_VERSION:
-		fprintf(to, "prefixfs %s\nabi %u\n", VERSION_TEXT, PFS_ABI_VERSION);
+		fprintf(to, "prefixfs %s\nabi %u\n", version_text, PFS_ABI_VERSION);
 		break;
 	case NODE_CONFIG:
 		config_print(fs->config, to);
