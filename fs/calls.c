@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ static void kick(struct calls *c)
 		assert(errno == EAGAIN); /* the counter is full: it is readable all the same */
 }
 
-struct call *calls_get(struct calls *c)
+struct call *calls_get(struct calls *c, struct ctl *ctl)
 {
 	lock_take(&c->lock);
 	struct call *call = c->free.last;
@@ -109,10 +110,10 @@ struct call *calls_get(struct calls *c)
 		call->generation++;
 		call->state = CALL_RUNNING;
 		call->interrupted = call->ended = false;
+		call->ctl = ctl;
 	}
 	lock_drop(&c->lock);
 	if (call) {
-		call->ctl = NULL;
 		call->operation = NULL;
 		call->entered = call->noted = call->armed = call->waiting = false;
 		call->copy = NULL;
@@ -130,6 +131,7 @@ void calls_put(struct calls *c, struct call *call)
 	lock_take(&c->lock);
 	assert(call->state == CALL_RUNNING);
 	call->state = CALL_FREE;
+	call->ctl = NULL;
 	call->generation++; /* a late interrupt finds nothing */
 	list_append(&c->free, call);
 	lock_drop(&c->lock);
@@ -245,7 +247,7 @@ void calls_end_session(struct calls *c, uint64_t session)
 	for (uint32_t i = 0; i < c->used; i++) {
 		struct call *call = &c->all[i];
 
-		if (call->state == CALL_FREE || !call->ctl || ctl_session_number(call->ctl) != session)
+		if (call->state == CALL_FREE || ctl_session_number(call->ctl) != session)
 			continue;
 		call->ended = true;
 		if (call->state == CALL_PARKED)

@@ -41,7 +41,7 @@ struct call {
 	uint64_t wake_ns;            /* (lock while parked) look again then */
 
 	fuse_req_t req;
-	struct ctl *ctl; /* taken from the handles until the answer */
+	struct ctl *ctl; /* (lock; written in calls_get and calls_put) taken from the handles until the answer */
 	const struct operation *operation;
 	bool entered;    /* session_enter succeeded */
 	bool noted;      /* its number stands in the session's list of running requests */
@@ -86,7 +86,8 @@ struct call {
 struct calls *calls_new(struct fs *fs); /* NULL: no memory */
 void calls_free(struct calls **calls);  /* none may be under way */
 
-struct call *calls_get(struct calls *calls); /* RUNNING; NULL: CALLS_MAX are under way */
+/* A RUNNING call on @ctl, which its caller has taken; NULL: CALLS_MAX are under way. */
+struct call *calls_get(struct calls *calls, struct ctl *ctl);
 void calls_put(struct calls *calls, struct call *call);
 
 /* Gives a running call to whichever loop comes next (@park false), or lets it wait for a change, its deadline or
@@ -101,7 +102,7 @@ int calls_verdict(struct calls *calls, const struct call *call);
 /* For fuse_req_interrupt_func: the data is calls_name(). */
 void *calls_name(const struct call *call);
 void calls_interrupt(fuse_req_t req, void *name);
-/* The calls of @ctl's session are to give up: its process is gone. */
+/* The calls of a session are to give up: its process is gone. */
 void calls_end_session(struct calls *calls, uint64_t session);
 /* From now on nothing waits: what is parked is queued and gives up. */
 void calls_close(struct calls *calls);

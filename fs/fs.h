@@ -45,9 +45,11 @@ struct fs {
 	struct notifier *notifier;
 	struct doorman *doorman;
 	struct fuse_session *session;
-	_Atomic bool ready;  /* the kernel's INIT was answered */
-	_Atomic bool ending; /* loops leave */
-	int ended;           /* eventfd: readable when it is over; never read */
+	_Atomic bool ready;    /* the kernel's INIT was answered */
+	_Atomic bool orphaned; /* the parent is gone */
+	_Atomic bool leaving;  /* loops end */
+	int over;              /* eventfd: readable once the end has come; never read */
+	int leave;             /* eventfd: readable once loops are to end; never read */
 };
 
 /* The end has come: by STOP, by an unmount, by the parent's death. Any thread, any number of times. */

@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (!r && action == CONFIG_VERSION) {
-		printf("prefixfsd %s\n", VERSION_TEXT);
+		printf("prefixfsd %s\n", version_text);
 		return 0;
 	}
 	if (!r)

@@ -96,7 +96,7 @@ static int stat_from_afar(const char *path)
 }
 
 /* Runs fusermount3; its exit status, or -1. @comm: descriptor for _FUSE_COMMFD, or -1. */
-static int fusermount(char *const *argv, int comm, pid_t *ret_pid)
+static int fusermount(const char *const *argv, int comm, pid_t *ret_pid)
 {
 	posix_spawn_file_actions_t actions;
 	pid_t pid;
@@ -110,7 +110,7 @@ static int fusermount(char *const *argv, int comm, pid_t *ret_pid)
 		snprintf(variable, sizeof(variable), "%d", comm);
 		setenv("_FUSE_COMMFD", variable, 1);
 	}
-	r = posix_spawnp(&pid, "fusermount3", &actions, NULL, argv, environ);
+	r = posix_spawnp(&pid, "fusermount3", &actions, NULL, (char *const *)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	if (comm >= 0)
 		unsetenv("_FUSE_COMMFD");
@@ -140,7 +140,7 @@ static bool unmount_lazily(const char *path, bool force)
 {
 	if (geteuid() == 0)
 		return umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW | (force ? MNT_FORCE : 0)) == 0;
-	char *argv[] = {"fusermount3", "-u", "-z", "-q", "--", (char *)path, NULL};
+	const char *argv[] = {"fusermount3", "-u", "-z", "-q", "--", path, NULL};
 
 	return fusermount(argv, -1, NULL) == 0;
 }
@@ -149,7 +149,7 @@ static bool unmount_cleanly(const char *path)
 {
 	if (geteuid() == 0)
 		return umount2(path, UMOUNT_NOFOLLOW) == 0;
-	char *argv[] = {"fusermount3", "-u", "-q", "--", (char *)path, NULL};
+	const char *argv[] = {"fusermount3", "-u", "-q", "--", path, NULL};
 
 	return fusermount(argv, -1, NULL) == 0;
 }
@@ -289,7 +289,7 @@ static int mount_as_user(const struct config *config, int *ret, struct why *why)
 		return why_set(why, errno, "socketpair: %s", strerror(errno));
 	snprintf(options, sizeof(options), "nosuid,nodev,fsname=prefixfs,subtype=prefixfs,default_permissions,max_read=%u%s",
 		MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
-	char *argv[] = {"fusermount3", "-o", options, "--", (char *)config->mountpoint, NULL};
+	const char *argv[] = {"fusermount3", "-o", options, "--", config->mountpoint, NULL};
 
 	int r = fusermount(argv, pair[0], &pid);
 	close(pair[0]);

@@ -133,7 +133,7 @@ static void raise_descriptor_limit(void)
 
 __attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
 {
-	char serve[128], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
+	char name[] = "prefixfsd", serve[128], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
 	int inherited[] = {p->fuse, keeper, p->listener};
 	unsigned n = 0;
 	sigset_t none;
@@ -144,7 +144,7 @@ __attribute__((noreturn)) static void become_serving(struct parent *p, int keepe
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u", p->fuse, keeper, p->listener, p->device, p->restarts);
-	argv[0] = "prefixfsd";
+	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
 		argv[n + 1] = arguments[n];
 		n++;

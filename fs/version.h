@@ -5,10 +5,6 @@
 #ifndef PREFIXFS_FS_VERSION_H
 #define PREFIXFS_FS_VERSION_H
 
-#ifdef PFS_VERSION
-#define VERSION_TEXT PFS_VERSION
-#else
-#define VERSION_TEXT "unknown"
-#endif
+extern const char version_text[];
 
 #endif
