@@ -31,7 +31,7 @@ static int read_serving(struct bench_daemon *d)
 		return 1;
 	health = host_read_file(path, NULL);
 	if (health)
-		pid = host_line(health, "serving pid");
+		pid = host_line(health, "serving");
 	free(health);
 	if (!pid)
 		return complain("%s names no serving process", path);

@@ -115,7 +115,7 @@ int command_unmount(const struct command *self, int argc, char **argv)
 		return 1;
 	health = host_read_file(path, NULL);
 	if (health)
-		text = host_line(health, "parent pid");
+		text = host_line(health, "parent");
 	if (text)
 		pid = strtol(text, NULL, 10);
 	free(text);

@@ -15,6 +15,20 @@
 #include "tools/host.h"
 #include "tools/layout_file.h"
 
+/* The daemon's own sentence stands beside the layout. */
+static int say_refusal(const char *path, const char *otherwise)
+{
+	char reason[PATH_MAX], *text = NULL;
+
+	if (!host_path(reason, "%s.error", path))
+		text = host_read_file(reason, NULL);
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	complain("%s: the layout was refused: %s", path, text && *text ? text : otherwise);
+	free(text);
+	return 1;
+}
+
 /* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
 static int write_layout(const char *path, const json_t *layout)
 {
@@ -31,7 +45,7 @@ static int write_layout(const char *path, const json_t *layout)
 		ssize_t n = write(fd, text, bytes);
 
 		if (n != (ssize_t)bytes)
-			r = complain("%s: the layout was refused: %s", path, n < 0 ? strerror(errno) : "not all was taken");
+			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
 		close(fd);
 	}
 	free(text);
