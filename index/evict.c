@@ -279,7 +279,7 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 	return result;
 }
 
-int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why)
+int index_may_evict_record(struct index *index, uint32_t record, struct why *why)
 {
 	lock_assert_held(index->guard);
 	if (record >= index->record_top || !index_record_visible(index, record))
@@ -293,16 +293,22 @@ int index_evict_record(struct index *index, uint32_t record, const struct index_
 		return why_set(why, EBUSY, "the record is in use by %u plans, handles or readers", r->pins);
 	if (r->flags & RECORD_FLAG_HELD)
 		return why_set(why, EBUSY, "the record is pinned by an operator");
-	if (!(r->flags & RECORD_FLAG_WHOLE)) {
-		if (r->children)
-			return why_set(why, ENOTEMPTY, "the record has %u child records", r->children);
-		record_review(index, record_free(index, record, sink), sink);
-		return 0;
-	}
+	if (!(r->flags & RECORD_FLAG_WHOLE) && r->children)
+		return why_set(why, ENOTEMPTY, "the record has %u child records", r->children);
+	return 0;
+}
+
+int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why)
+{
+	int r = index_may_evict_record(index, record, why);
 	uint32_t values;
 
-	if (!whole_drop(index, record, sink, &values))
-		return why_set(why, r->children ? ENOTEMPTY : EBUSY,
+	if (r)
+		return r;
+	if (!(index->records[record].flags & RECORD_FLAG_WHOLE))
+		record_review(index, record_free(index, record, sink), sink);
+	else if (!whole_drop(index, record, sink, &values))
+		return why_set(why, index->records[record].children ? ENOTEMPTY : EBUSY,
 			"another record of the same WHOLE group is in use or has children outside the group");
 	return 0;
 }

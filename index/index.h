@@ -82,24 +82,47 @@ struct index_config {
 	struct lock *guard;          /* the space lock */
 	uint32_t max_pages;          /* sizes the map: pages and rows that can have a name at once */
 	uint32_t hollow_first, hollow_count; /* entries that the index may use for hollow pages */
+	/* A visible record whose name somebody may have cached (RECORD_FLAG_KNOWN) is gone or named otherwise now. Under the
+	 * lock; may only note it. NULL = nobody wants to know. */
+	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
+	void *gone_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
 int index_new(const struct index_config *config, struct index **ret, struct why *why);
 void index_free(struct index **index);
 
+/* ---- memory ahead of need -------------------------------------------------------------------------------------- */
+
+#define INDEX_AHEAD_RECORDS 16384u /* records made present at once: 3 MiB */
+#define INDEX_AHEAD_UNITS 65536u   /* units of the arrays' arena likewise: 1 MiB */
+
+/* How far the arrays that fill in order are filled. */
+struct index_mark {
+	uint32_t record, unit;
+};
+struct index_mark index_mark(const struct index *index);
+/* Makes the memory behind @mark present, without the lock, from any thread; blocks for page faults (about a millisecond). */
+void index_make_present(const struct index *index, struct index_mark mark);
+/* The same for the entries of a new grant. */
+void index_make_entries_present(const struct index *index, uint32_t first, uint32_t count);
+
 /* ---- looking up ---------------------------------------------------------------------------------------------- */
 
 struct index_hit {
 	uint32_t record; /* INDEX_NONE = unknown key */
 	uint16_t page;
-	bool complete; /* every value of the wanted classes that this page has is committed */
+	bool complete; /* the values of all shares of the wanted page classes that belong on this page (layout_has_value) are
+	                  there and committed; one that was never put is lacking */
 	bool present;  /* some value is committed */
 	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
 };
 
 /* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near. May be called without the lock. */
 void index_prefetch(const struct index *index, const struct key *keys, uint32_t n);
+
+/* The same for records that are about to be pinned or unpinned. Without the lock. */
+void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n);
 
 /* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
@@ -116,6 +139,9 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 
 /* Tokens at the end of @page of @record (INDEX_PAGE_ROW: at its endpoint). */
 uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page);
+
+/* Name of a record: tokens at its endpoint, and the endpoint's key. */
+void index_record_name(const struct index *index, uint32_t record, uint64_t *consumed, struct key *endpoint);
 
 struct record *index_record(struct index *index, uint32_t number);
 bool index_record_visible(const struct index *index, uint32_t number); /* LIVE, or its group has just committed */
@@ -182,6 +208,8 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
 /* The value of @entry goes: aborted, lost, evicted or removed. The page may become hollow, the record shorter or free.
  * @quarantine: the entry is left ENTRY_QUARANTINED and nothing is sunk; else it is sunk. */
 void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink);
+/* A quarantined entry becomes ENTRY_FREE; its slot may be given back. */
+void index_quarantine_end(struct index *index, uint32_t entry);
 /* A filling record's group ended without commit: drops the caller's pin; what still has values stays for their groups. */
 void index_record_abandon(struct index *index, uint32_t record, const struct index_sink *sink);
 
@@ -198,6 +226,7 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
 		    const struct index_sink *sink);
 /* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
+int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
 
 /* An operator's pin: as long as @hold it is no victim. Kept in the tables. */

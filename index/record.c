@@ -378,3 +378,12 @@ uint32_t record_drop_last(struct index *index, uint32_t record, const struct ind
 	record_review(index, record, sink);
 	return values;
 }
+
+void index_record_name(const struct index *index, uint32_t record, uint64_t *consumed, struct key *endpoint)
+{
+	const struct record_entry *t = record_table(index, record);
+
+	lock_assert_held(index->guard);
+	*consumed = t->consumed;
+	*endpoint = t->endpoint;
+}

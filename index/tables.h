@@ -115,7 +115,7 @@ struct grant_entry {
 	uint16_t class_index, share;
 	uint32_t node;
 	uint32_t generation;
-	uint32_t used;       /* 0 = no such grant */
+	uint32_t used;       /* 0 = no such grant, 1 = being populated, 2 = its slots may be taken */
 	uint64_t check;
 	uint64_t unused;
 };

@@ -101,6 +101,12 @@ void index_unpin(struct index *index, uint32_t record, const struct index_sink *
 		record_review(index, record, sink);
 }
 
+void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		__builtin_prefetch(&index->records[records[i]], 1);
+}
+
 /* ---- many at once ---------------------------------------------------------------------------------------------- */
 
 uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret)

@@ -39,6 +39,7 @@ extern "C" {
 #define PFS_ENDED_PLANS 1024u        /* ended plans whose outcome a session still answers */
 
 #define PFS_INDEX_NONE 0xffffffffu
+#define PFS_OFFSET_NONE 0xffffffffffffffffull /* of an array in the call buffer: it is not wanted */
 #define PFS_RANK_NONE 0xffffffffu
 #define PFS_NODE_ANY 0xffffffffu
 #define PFS_BLOB_MAGIC 0x4658504c414e5631ull
@@ -58,6 +59,9 @@ struct pfs_call {
 };
 
 #define PFS_CALL_NONBLOCK 1u /* say EAGAIN instead of waiting; poll(2) then tells when to ask again */
+/* poll(2) on ctl: POLLIN once something changed since the last ioctl of the session that could be worth asking about: a
+ * request answered EAGAIN may go on, room after a NOROOM, other ranges. EAGAIN, EINTR and EBUSY are no outcomes: the same
+ * seq may be sent again after them. */
 
 /* ---- session ------------------------------------------------------------------------------------------------- */
 
@@ -83,7 +87,7 @@ struct pfs_attach {
 	__u8 fingerprint[16];     /* out: of the layout */
 	__u8 token[16];           /* out: to present, once, on the socket */
 	__u32 read_only;          /* out: 1 for a session opened O_RDONLY */
-	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class */
+	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class; PFS_INDEX_NONE without a rank */
 	__u32 reserved;
 	char socket_path[104];    /* out: NUL-terminated */
 };
@@ -128,7 +132,8 @@ struct pfs_segments_ack {
 /* ---- put ----------------------------------------------------------------------------------------------------- */
 
 #define PFS_GROUP_ROOT 1u     /* the first key begins a chain; `parent` is zero */
-#define PFS_GROUP_WHOLE 2u    /* all or nothing, for ever: never trimmed or evicted in part */
+#define PFS_GROUP_WHOLE 2u    /* all or nothing, for ever: what it stores is never trimmed or evicted in part. At most
+                                 PFS_MAX_RECORD_PAGES keys (more are TOOBIG) */
 #define PFS_GROUP_ROW_ONLY 4u /* one key, the endpoint, which owns no page here; only state classes in the mask */
 
 struct pfs_put_group {
@@ -147,11 +152,11 @@ struct pfs_put_group {
 #define PFS_ANSWER_NONE 0xffffffffffffffffull      /* not asked for, or the group got no room */
 #define PFS_ANSWER_EXISTS 0xfffffffffffffffeull    /* committed; pinned until this plan's group ends */
 #define PFS_ANSWER_INFLIGHT 0xfffffffffffffffdull  /* another plan is writing it */
-#define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* the key stands earlier in this call */
+#define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* this plan writes it already: the key stands earlier in it */
 
 enum pfs_group_status {
 	PFS_GROUP_OK = 0,
-	PFS_GROUP_NOROOM = 1,    /* ask again after the `room` event */
+	PFS_GROUP_NOROOM = 1,    /* ask again when poll(2) says POLLIN: room, or a range to acknowledge */
 	PFS_GROUP_TOOBIG = 2,    /* can never fit the budget */
 	PFS_GROUP_COMMITTED = 3,
 	PFS_GROUP_PENDING = 4,   /* a WHOLE group waits for another plan's key */
@@ -176,6 +181,8 @@ struct pfs_put_start {
 	__u64 ranges_version; /* out */
 };
 
+/* PUT_COMMIT asserts that the caller's writes to the groups' values are complete, PUT_ABORT that they have stopped: the GPU's
+ * too. A plan none of whose groups was OK has ended when PUT_START answers. */
 struct pfs_put_end { /* PUT_COMMIT and PUT_ABORT */
 	struct pfs_call call;
 	__u64 plan;          /* in */
@@ -203,13 +210,14 @@ struct pfs_get_start {
 	__u64 handle;            /* in: the client's id, not 0 */
 	__u64 keys_offset;       /* in: struct pfs_key[keys], consecutive pages */
 	__u64 groups_offset;     /* in: __u32[groups], the groups' lengths in keys */
-	__u64 hits_offset;       /* in: bitmap, bit i of byte i/8: page i is complete; 0 = not wanted */
-	__u64 restorable_offset; /* in: bitmap: the end of page i is a restorable boundary; 0 = not wanted */
+	__u64 hits_offset;       /* in: bitmap of whole 8-byte words, bit i of byte i/8: page i is complete; PFS_OFFSET_NONE =
+	                            not wanted, and the search ends at the first miss */
+	__u64 restorable_offset; /* in: bitmap likewise: the end of page i is a restorable boundary; or PFS_OFFSET_NONE */
 	__u64 missing_offset;    /* in: __u32[missing_capacity]: ids of ranges this session has yet to acknowledge */
 	__u64 start;             /* in: tokens before the first key, a multiple of page_tokens */
 	__u64 have;              /* in: tokens the caller holds already; below nothing is required, pinned or read */
 	__u64 limit;             /* in: restore no further than this; 0 = no limit */
-	__u8 ticket[16];         /* in: zero in this version unless world > 1, where it is noted */
+	__u8 ticket[16];         /* in: zero, or the ticket that the ranks of one request share; noted in this version */
 	__u32 keys;              /* in: at least 1 */
 	__u32 groups;            /* in: 0 = every key is a group of its own */
 	__u32 policy;            /* in: enum pfs_policy */
@@ -226,6 +234,8 @@ struct pfs_get_start {
 	__u32 missing;           /* out: ranges listed at missing_offset */
 	__u32 candidates;        /* out: endpoint candidates; 0 in this version */
 	__u32 wanted;            /* out: wanted boundaries; 0 in this version */
+	__u32 handle_live;       /* out: 0 = nothing above `have` can be transferred and the handle has ended already */
+	__u32 reserved;
 	__u64 demand;            /* out: boundary at which a state would have lengthened the hit; 0 = none */
 	__u64 bytes[PFS_TIERS];  /* out: to be moved up to transferable_len, by tier */
 	__u32 estimate_us[PFS_TIERS]; /* out: estimated time for it, by tier */
@@ -257,7 +267,7 @@ struct pfs_get_cancel {
 struct pfs_release {
 	struct pfs_call call;
 	__u64 plans_offset;  /* in: __u64[count], ids of get plans */
-	__u64 status_offset; /* in: __s32[count], 0 or a negative errno for each; 0 = not wanted */
+	__u64 status_offset; /* in: __s32[count], 0 or a negative errno for each; PFS_OFFSET_NONE = not wanted */
 	__u32 count;         /* in: at least 1 */
 	__u32 released;      /* out; an unknown or foreign id is ENOENT after the others were released */
 };
@@ -267,20 +277,18 @@ struct pfs_release {
 struct pfs_probe {
 	struct pfs_call call;
 	__u64 keys_offset; /* in: struct pfs_key[keys] */
-	__u64 hits_offset; /* in: bitmap; 0 = not wanted */
+	__u64 hits_offset; /* in: bitmap of whole 8-byte words; PFS_OFFSET_NONE = not wanted */
 	__u32 keys;        /* in: at least 1 */
 	__u32 hits;        /* out: complete pages */
 	__u32 prefix;      /* out: leading complete pages */
 	__u32 reserved;
 };
 
-#define PFS_STAT_MAX 128u
-
 struct pfs_stat {
 	struct pfs_call call;
-	__u32 count;    /* out: counters filled, in the order of prefixfs_stats.h */
-	__u32 reserved;
-	__u64 values[PFS_STAT_MAX]; /* out */
+	__u64 text_offset; /* in: char[capacity]: the namespace's `stats` file, "name value" lines, not NUL-terminated */
+	__u32 capacity;    /* in */
+	__u32 bytes;       /* out: length of the whole text; more than capacity = it was cut there */
 };
 
 struct pfs_last_error {

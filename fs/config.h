@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the daemon can be told: one row here is a parameter's name, type, default, limits and help text. The command line,
+ * the configuration file, `--help` and the mount's `config` file are all made from it.
+ *
+ * Sizes accept K, M, G and T (powers of 1024). A dash in a name is as good as an underscore. Immutable once the parent has
+ * read it; the serving process gets the effective values on its command line.
+ */
+#ifndef PREFIXFS_FS_CONFIG_H
+#define PREFIXFS_FS_CONFIG_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "store/base/why.h"
+
+/* x(type, name, default, least or choices, most, help). Numbers of choices count from 0. */
+#define CONFIG_PARAMETERS(x)                                                                                            \
+	x(SIZE, memory, "1G", 16ull << 20, 1ull << 50, "budget for values in memory, the padding of slots included")    \
+	x(CHOICE, hugepages, "auto", "auto|never|thp|require", 0, "backing of the segments; require refuses without it") \
+	x(BOOL, populate, "true", 0, 1, "make granted memory present before it is handed out")                          \
+	x(UINT, populate_threads, "4", 1, 64, "threads that do so")                                                     \
+	x(UINT, loop_threads, "0", 0, 64, "threads that serve the mount; 0 = the cores, at most 4")                     \
+	x(UINT, handle_ttl_ms, "60000", 100, 3600000, "a handle neither transferred nor cancelled is cancelled then")    \
+	x(UINT, fill_ttl_ms, "60000", 100, 3600000, "a put group that waits for another plan is given up then")         \
+	x(UINT, token_ttl_ms, "10000", 100, 600000, "how long the token of ATTACH may be shown")                        \
+	x(UINT, max_namespaces, "64", 1, 64, "namespaces at once")                                                      \
+	x(UINT, max_connections, "64", 1, 4096, "connections to the socket that have not shown their token yet")        \
+	x(UINT, hello_ms, "5000", 10, 600000, "a connection that has not shown its token by then is closed")            \
+	x(CHOICE, allow_other, "auto", "auto|yes|no", 0, "let other users see the mount; auto = yes for root")          \
+	x(TEXT, run_dir, "", 0, 64, "folder for socket and state; empty = /run/prefixfs or $XDG_RUNTIME_DIR/prefixfs")  \
+	x(MODE, mode, "0755", 0, 07777, "permission bits of the mount's root and of ns/")                               \
+	x(UINT, uid, "self", 0, 4294967294, "owner of the root and of ns/")                                             \
+	x(UINT, gid, "self", 0, 4294967294, "group of the root and of ns/")                                             \
+	x(TEXT, memory_fault, "", 0, 255, "faults put into the mount's reads of memory, for tests: read:EIO:1/100,...")  \
+	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s")        \
+	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error")                      \
+	x(TEXT, log_file, "", 0, 255, "where the log goes in the background; empty = the file log in the run folder")   \
+	x(CHOICE, log_level, "info", "error|warning|info|debug", 0, "the least grave lines that are logged")
+
+enum { CONFIG_HUGE_AUTO, CONFIG_HUGE_NEVER, CONFIG_HUGE_THP, CONFIG_HUGE_REQUIRE };
+enum { CONFIG_OTHER_AUTO, CONFIG_OTHER_YES, CONFIG_OTHER_NO };
+
+#define CONFIG_TEXT_BYTES 256u
+#define CONFIG_FIELD_SIZE(name) uint64_t name;
+#define CONFIG_FIELD_UINT(name) uint64_t name;
+#define CONFIG_FIELD_MODE(name) uint64_t name;
+#define CONFIG_FIELD_BOOL(name) uint64_t name;
+#define CONFIG_FIELD_CHOICE(name) uint64_t name;
+#define CONFIG_FIELD_TEXT(name) char name[CONFIG_TEXT_BYTES];
+
+struct config {
+#define X(type, name, ...) CONFIG_FIELD_##type(name)
+	CONFIG_PARAMETERS(X)
+#undef X
+	char mountpoint[PATH_MAX]; /* absolute, links resolved, once the parent has checked it */
+	char serve[128];           /* of the serving process alone: what it inherited; empty in the parent */
+};
+
+/* Everything at its default. */
+void config_init(struct config *config);
+/* One parameter. EINVAL: unknown (the sentence names the known ones), malformed, outside its limits. */
+int config_set(struct config *config, const char *name, const char *value, struct why *why);
+/* A JSON object of parameters; numbers, booleans and strings. */
+int config_read_file(struct config *config, const char *path, struct why *why);
+
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
+/* The whole command line; a --config FILE is read before the other options, wherever it stands. */
+int config_parse_args(struct config *config, int argc, char *const *argv, enum config_action *action, struct why *why);
+/* Fills in what depends on the machine: loop_threads, run_dir, allow_other. Refuses what cannot go together. */
+int config_settle(struct config *config, struct why *why);
+
+/* "name value" lines, the `config` file of the mount. */
+void config_print(const struct config *config, FILE *to);
+void config_print_help(FILE *to);
+/* The value of parameter number @i as "--name=value", which config_parse_args reads back; false past the last one. */
+bool config_argument(const struct config *config, unsigned i, char *to, size_t bytes);
+
+/* "16M", "0x10", "4096" -> number; false when it is none or too large. */
+bool config_parse_size(const char *text, uint64_t *ret);
+
+#endif

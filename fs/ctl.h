@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An open ns/<name>/ctl: its session, the answers it has given, and who polls it.
+ *
+ * The same sequence number is the same request: while the first is under way the second is EBUSY, afterwards it gets the
+ * same answer, from a ring of the last CTL_ANSWERS. The struct is repeated as it was; arrays lie in the call buffer where
+ * the first answer put them. Answers that are no outcome (EAGAIN, EINTR, EBUSY, and those of LAST_ERROR, STAT and EMPTY)
+ * are not kept.
+ *
+ * poll(2): readable once a change of the namespace was counted since the last request of this open began.
+ */
+#ifndef PREFIXFS_FS_CTL_H
+#define PREFIXFS_FS_CTL_H
+
+#include "fs/fs.h"
+#include "store/session.h"
+
+#define CTL_ANSWERS 64u
+#define CTL_ANSWER_BYTES 352u /* of the largest answer that is kept, asserted in ctl.c */
+#define CTL_RUNNING 64u       /* requests of one open that may be under way: EBUSY */
+
+struct ctl;
+
+/* Opens a session on @space. The handle for fi->fh, or 0 with the sentence. */
+uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who, bool read_only, struct why *why);
+
+struct session *ctl_session(const struct ctl *ctl);
+uint64_t ctl_session_number(const struct ctl *ctl);
+struct space *ctl_space(const struct ctl *ctl);
+uint32_t ctl_serial(const struct ctl *ctl); /* of the space */
+bool ctl_read_only(const struct ctl *ctl);
+uint64_t ctl_handle(const struct ctl *ctl);
+
+enum { CTL_E_REPEATED = 1 };
+/* Request @seq of operation @nr begins. CTL_E_REPEATED: it was answered; *result and the @bytes at @reply are what was
+ * said then. EBUSY: it is under way, or too many are; EINVAL: the number was used for another operation. */
+int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes,
+		      struct why *why);
+/* It was answered so (or, with @keep false, is as if it had never come). */
+void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int result, const void *reply, size_t bytes);
+
+/* A request begins to look at the namespace: what changed before is no news any more. */
+void ctl_note_asked(struct ctl *ctl);
+/* For poll(2): takes @handle over, or NULL; true when readable. */
+bool ctl_poll(struct ctl *ctl, struct fuse_pollhandle *handle);
+/* For the notifier: is there something to tell a poller? */
+bool ctl_poller_ready(const struct ctl *ctl);
+
+#endif

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/doorman.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "fs/calls.h"
+#include "fs/keeper.h"
+#include "fs/log.h"
+#include "fs/mount.h"
+#include "store/base/cleanup.h"
+#include "store/base/clock.h"
+#include "store/session.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
+
+#define MAX_GROUPS_OF_PEER 1024
+#define LAST_WORD_MS 2000 /* after the parent's death: what has not ended by then is cut off */
+
+enum guest_kind { GUEST_LISTENER, GUEST_TICK, GUEST_KEEPER, GUEST_STOP, GUEST_CONNECTION, GUEST_PROCESS };
+
+/* Something in the epoll set. */
+struct guest {
+	enum guest_kind kind;
+	int fd;
+	pid_t pid;            /* PROCESS: 0 = unknown here, of another pid namespace */
+	uint64_t *sessions;   /* PROCESS: those that it attached */
+	unsigned session_count, session_capacity;
+	uint64_t deadline_ns; /* CONNECTION */
+	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
+};
+
+struct doorman {
+	struct fs *fs;
+	int epoll;
+	pthread_t thread;
+	bool running;
+	struct guest listener, tick, keeper, stop;
+	struct guest list;    /* head of a ring; the thread's own */
+	unsigned connections; /* the thread's own */
+};
+
+static int watch(struct doorman *d, struct guest *guest)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = guest};
+
+	return epoll_ctl(d->epoll, EPOLL_CTL_ADD, guest->fd, &event) == 0 ? 0 : -errno;
+}
+
+static void guest_end(struct doorman *d, struct guest *guest)
+{
+	if (guest->kind == GUEST_CONNECTION)
+		d->connections--;
+	guest->prev->next = guest->next;
+	guest->next->prev = guest->prev;
+	close(guest->fd); /* leaves the epoll set */
+	free(guest->sessions);
+	free(guest);
+}
+
+/* Takes @fd over, on failure too, which is NULL with errno. */
+static struct guest *guest_new(struct doorman *d, enum guest_kind kind, int fd)
+{
+	struct guest *guest = calloc(1, sizeof(*guest));
+	int r = -ENOMEM;
+
+	if (guest) {
+		guest->kind = kind;
+		guest->fd = fd;
+		r = watch(d, guest);
+	}
+	if (r) {
+		close(fd);
+		free(guest);
+		errno = -r;
+		return NULL;
+	}
+	guest->next = &d->list;
+	guest->prev = d->list.prev;
+	guest->prev->next = guest;
+	d->list.prev = guest;
+	d->connections += kind == GUEST_CONNECTION;
+	return guest;
+}
+
+/* A process that attaches again and again costs one descriptor: while it lives nobody else has its pid. */
+static struct guest *process_find(struct doorman *d, pid_t pid)
+{
+	for (struct guest *g = d->list.next; pid > 0 && g != &d->list; g = g->next) {
+		struct pollfd gone = {.fd = g->fd, .events = POLLIN};
+
+		if (g->kind == GUEST_PROCESS && g->pid == pid && poll(&gone, 1, 0) == 0)
+			return g;
+	}
+	return NULL;
+}
+
+static int process_add_session(struct guest *guest, uint64_t session)
+{
+	if (guest->session_count == guest->session_capacity) {
+		unsigned capacity = guest->session_capacity ? 2 * guest->session_capacity : 4;
+		uint64_t *more = realloc(guest->sessions, capacity * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		guest->sessions = more;
+		guest->session_capacity = capacity;
+	}
+	guest->sessions[guest->session_count++] = session;
+	return 0;
+}
+
+struct doorman *doorman_new(struct fs *fs, int listener)
+{
+	struct doorman *d = calloc(1, sizeof(*d));
+	struct itimerspec second = {{1, 0}, {1, 0}};
+
+	if (!d) {
+		close(listener);
+		return NULL;
+	}
+	d->fs = fs;
+	d->list.next = d->list.prev = &d->list;
+	d->epoll = epoll_create1(EPOLL_CLOEXEC);
+	d->listener = (struct guest){.kind = GUEST_LISTENER, .fd = listener};
+	d->keeper = (struct guest){.kind = GUEST_KEEPER, .fd = fs->keeper};
+	d->tick = (struct guest){.kind = GUEST_TICK, .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+	d->stop = (struct guest){.kind = GUEST_STOP, .fd = eventfd(0, EFD_CLOEXEC)};
+	fcntl(listener, F_SETFL, O_NONBLOCK);
+	if (d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
+		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->stop))
+		doorman_free(&d);
+	return d;
+}
+
+void doorman_free(struct doorman **dp)
+{
+	struct doorman *d = *dp;
+
+	*dp = NULL;
+	if (!d)
+		return;
+	assert(!d->running);
+	while (d->list.next != &d->list)
+		guest_end(d, d->list.next);
+	closep(&d->listener.fd);
+	closep(&d->tick.fd);
+	closep(&d->stop.fd);
+	closep(&d->epoll);
+	free(d);
+}
+
+/* ---- welcoming --------------------------------------------------------------------------------------------------- */
+
+struct peer {
+	struct ucred who;
+	gid_t groups[MAX_GROUPS_OF_PEER];
+	int group_count;
+	int pidfd;
+};
+
+static int peer_identify(int fd, struct peer *peer, struct why *why)
+{
+	socklen_t size = sizeof(peer->who);
+
+	peer->pidfd = -1;
+	peer->group_count = 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer->who, &size) != 0)
+		return why_set(why, errno, "the peer's credentials are not told: %s", strerror(errno));
+	size = sizeof(peer->groups);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &size) == 0)
+		peer->group_count = (int)(size / sizeof(gid_t));
+	size = sizeof(peer->pidfd);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &peer->pidfd, &size) != 0) {
+		int error = errno; /* of a kernel that knows the option, when the process is gone already */
+
+		peer->pidfd = peer->who.pid > 0 ? (int)syscall(SYS_pidfd_open, peer->who.pid, 0) : -1;
+		if (peer->pidfd < 0)
+			return why_set(why, ESRCH, "no descriptor of the peer's process is to be had (pid %d: %s); without it "
+				"its end would not be noticed", (int)peer->who.pid, strerror(error));
+	}
+	fcntl(peer->pidfd, F_SETFD, FD_CLOEXEC);
+	return 0;
+}
+
+static void send_welcome(int fd, const struct why *why, int segment, int buffer)
+{
+	struct pfs_welcome w = {.status = -why->error};
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = {0};
+	struct iovec iov = {&w, sizeof(w)};
+	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+	int fds[2] = {segment, buffer};
+
+	snprintf(w.text, sizeof(w.text), "%.*s", (int)sizeof(w.text) - 1, why->text);
+	if (!why->error) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = sizeof(control.bytes);
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(fds));
+		memcpy(CMSG_DATA(&control.header), fds, sizeof(fds));
+	}
+	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		log_debug("a client did not wait for its welcome: %s", strerror(errno));
+}
+
+/* Reads the hello: 0, -EAGAIN (not there yet) or a refusal. */
+static int read_hello(int fd, struct pfs_hello *hello, struct why *why)
+{
+	ssize_t n = recv(fd, hello, sizeof(*hello), MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : why_set(why, errno, "hello: %s", strerror(errno));
+	if (n != sizeof(*hello))
+		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", n, sizeof(*hello));
+	if (hello->abi_version != PFS_ABI_VERSION)
+		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u", hello->abi_version,
+			PFS_ABI_VERSION);
+	if (hello->reserved)
+		return why_set(why, EINVAL, "hello: reserved is 0x%x and must be zero", hello->reserved);
+	return 0;
+}
+
+/* On success the process is watched and the parent has its descriptor. */
+static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *hello, struct session **session,
+	int *segment, int *buffer, struct why *why)
+{
+	struct host *host = d->fs->host;
+	int r = session_welcome(host, hello->token, peer->who.pid, peer->who.uid, peer->who.gid, peer->groups,
+		peer->group_count, session, segment, buffer, why);
+
+	if (r)
+		return r;
+	uint64_t number = session_number(*session);
+	struct guest *guest = process_find(d, peer->who.pid);
+	bool known = guest;
+	if (!known) {
+		keeper_send(d->fs->keeper, KEEPER_KEEP, "session", "", number, peer->pidfd);
+		guest = guest_new(d, GUEST_PROCESS, STEAL_FD(peer->pidfd));
+	}
+	r = guest ? process_add_session(guest, number) : -errno;
+	if (guest)
+		guest->pid = peer->who.pid;
+	if (r) {
+		if (!known)
+			keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", number, -1);
+		if (guest && !known)
+			guest_end(d, guest);
+		session_release(*session);
+		session_unref(session);
+		return why_set(why, -r, "the process cannot be watched: %s", strerror(-r));
+	}
+	return 0;
+}
+
+/* False: the connection stays, its hello has not come. */
+static bool serve_connection(struct doorman *d, int fd)
+{
+	struct pfs_hello hello;
+	struct why why = WHY_INIT;
+	struct peer peer = {.pidfd = -1};
+	struct session *session = NULL;
+	int segment = -1, buffer = -1;
+	int r = read_hello(fd, &hello, &why);
+
+	if (r == -EAGAIN)
+		return false;
+	if (!r)
+		r = peer_identify(fd, &peer, &why);
+	if (!r)
+		r = admit(d, &peer, &hello, &session, &segment, &buffer, &why);
+	if (r)
+		log_debug("a client (pid %d, uid %u) was refused: %s", (int)peer.who.pid, peer.who.uid, why.text);
+	send_welcome(fd, &why, segment, buffer);
+	session_unref(&session);
+	closep(&peer.pidfd);
+	return true;
+}
+
+static void accept_connections(struct doorman *d)
+{
+	int fd;
+
+	while ((fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		if (d->connections >= d->fs->config->max_connections) {
+			struct why why = WHY_INIT;
+
+			why_set(&why, EBUSY, "%u connections wait already, the most that are served at once", d->connections);
+			send_welcome(fd, &why, -1, -1);
+			close(fd);
+			continue;
+		}
+		struct guest *guest = guest_new(d, GUEST_CONNECTION, fd);
+		if (guest)
+			guest->deadline_ns = clock_now_ns() + d->fs->config->hello_ms * 1000000;
+	}
+	if (errno == EMFILE || errno == ENFILE)
+		log_warning("a connection cannot be accepted: %s", strerror(errno));
+}
+
+/* ---- deaths, ticks, the parent ----------------------------------------------------------------------------------- */
+
+static void process_gone(struct doorman *d, struct guest *guest)
+{
+	log_debug("process %d is gone, with %u sessions", (int)guest->pid, guest->session_count);
+	for (unsigned i = 0; i < guest->session_count; i++) {
+		host_process_gone(d->fs->host, guest->sessions[i]);
+		calls_end_session(d->fs->calls, guest->sessions[i]);
+	}
+	keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", guest->sessions[0], -1);
+	guest_end(d, guest);
+}
+
+static void expire_connections(struct doorman *d)
+{
+	uint64_t now = clock_now_ns();
+
+	for (struct guest *g = d->list.next, *next; g != &d->list; g = next) {
+		next = g->next;
+		if (g->kind == GUEST_CONNECTION && now >= g->deadline_ns) {
+			struct why why = WHY_INIT;
+
+			why_set(&why, ETIMEDOUT, "no hello came within %u ms", (unsigned)d->fs->config->hello_ms);
+			send_welcome(g->fd, &why, -1, -1);
+			guest_end(d, g);
+		}
+	}
+}
+
+static void tick(struct doorman *d)
+{
+	uint64_t count;
+
+	if (read(d->tick.fd, &count, sizeof(count)) < 0)
+		return;
+	host_maintain(d->fs->host);
+	expire_connections(d);
+}
+
+static void *last_word(void *argument)
+{
+	struct fs *fs = argument;
+
+	mount_remove(fs->config, fs->device, false);
+	fs_end(fs);
+	usleep(LAST_WORD_MS * 1000);
+	_exit(1);
+}
+
+/* The parent was killed: nobody else takes the mount away. */
+static void parent_gone(struct doorman *d)
+{
+	pthread_t thread;
+
+	log_error("the parent is gone; unmounting");
+	atomic_store(&d->fs->orphaned, true);
+	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->keeper.fd, NULL);
+	if (pthread_create(&thread, NULL, last_word, d->fs) == 0) {
+		pthread_detach(thread);
+		return;
+	}
+	mount_remove(d->fs->config, d->fs->device, false);
+	fs_end(d->fs);
+}
+
+static void hear_parent(struct doorman *d)
+{
+	struct keeper_message m;
+	int fd;
+	int r = keeper_receive(d->keeper.fd, &m, &fd);
+
+	if (fd >= 0)
+		close(fd);
+	if (r == 0)
+		parent_gone(d);
+	else if (r == 1 && m.kind == KEEPER_STOP)
+		fs_end(d->fs);
+}
+
+static void *doorman_main(void *argument)
+{
+	struct doorman *d = argument;
+
+	pthread_setname_np(pthread_self(), "pfs-door");
+	for (;;) {
+		struct epoll_event event;
+
+		/* One at a time: what it ends may be another's guest. */
+		if (epoll_wait(d->epoll, &event, 1, -1) < 1)
+			continue;
+		struct guest *guest = event.data.ptr;
+		switch (guest->kind) {
+		case GUEST_LISTENER:
+			accept_connections(d);
+			break;
+		case GUEST_TICK:
+			tick(d);
+			break;
+		case GUEST_KEEPER:
+			hear_parent(d);
+			break;
+		case GUEST_CONNECTION:
+			if (serve_connection(d, guest->fd))
+				guest_end(d, guest);
+			break;
+		case GUEST_PROCESS:
+			process_gone(d, guest);
+			break;
+		case GUEST_STOP:
+			return NULL;
+		}
+	}
+}
+
+int doorman_start(struct doorman *d)
+{
+	int r = pthread_create(&d->thread, NULL, doorman_main, d);
+
+	d->running = r == 0;
+	return -r;
+}
+
+void doorman_stop(struct doorman *d)
+{
+	uint64_t one = 1;
+
+	if (!d->running)
+		return;
+	if (write(d->stop.fd, &one, sizeof(one)) < 0)
+		log_error("the doorman cannot be stopped: %s", strerror(errno));
+	pthread_join(d->thread, NULL);
+	d->running = false;
+}

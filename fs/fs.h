@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The serving process's parts, in one place. Made by serve.c in this order and ended in the opposite one; between, the
+ * pointers never change, so every thread reads them without a lock.
+ *
+ * Threads: loop_threads loops that take requests from the kernel (loop.c); the doorman, for the clients' socket, the
+ * processes' deaths and the tick of each second (doorman.c); the notifier, which alone tells the kernel things without
+ * being asked (notifier.c); and the first one, which waits for the end (serve.c).
+ */
+#ifndef PREFIXFS_FS_FS_H
+#define PREFIXFS_FS_FS_H
+
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/buffers.h"
+#include "fs/config.h"
+#include "fs/rundir.h"
+#include "store/host.h"
+
+struct calls;
+struct doorman;
+struct handles;
+struct namespaces;
+struct notifier;
+
+#define FS_MAX_TEXTS 1024u /* open snapshots of small files */
+#define FS_ENTRY_S 1.0     /* how long the kernel may remember a record's name and attributes */
+
+struct fs {
+	const struct config *config;
+	struct rundir dir;
+	int keeper;        /* channel to the parent */
+	unsigned device;   /* of the mount */
+	unsigned restarts; /* serving processes before this one */
+	uint64_t started_ns;
+	struct buffers buffers;
+	struct host *host;
+	struct namespaces *namespaces;
+	struct handles *handles;
+	struct calls *calls;
+	struct notifier *notifier;
+	struct doorman *doorman;
+	struct fuse_session *session;
+	_Atomic bool ready;    /* the kernel's INIT was answered */
+	_Atomic bool orphaned; /* the parent is gone */
+	_Atomic bool leaving;  /* loops end */
+	int over;              /* eventfd: readable once the end has come; never read */
+	int leave;             /* eventfd: readable once loops are to end; never read */
+};
+
+/* The end has come: by STOP, by an unmount, by the parent's death. Any thread, any number of times. */
+void fs_end(struct fs *fs);
+
+/* The table of FUSE operations, and what they share. */
+extern const struct fuse_lowlevel_ops fs_ops;
+
+#endif

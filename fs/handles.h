@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Open files: what the kernel calls fi->fh is an id of this table, checked at every use, never a pointer: a handle of an
+ * earlier daemon or a forged one is just unknown.
+ *
+ *   free -> open (handles_open) -> closed (handles_close) -> free, when the last taker has put it back
+ *
+ * Thread-safe. Its lock is a leaf (LOCK_QUEUE); `end` of an object is called without it.
+ */
+#ifndef PREFIXFS_FS_HANDLES_H
+#define PREFIXFS_FS_HANDLES_H
+
+#include <stdint.h>
+
+enum handle_kind { HANDLE_CTL = 1, HANDLE_TEXT };
+
+struct handles;
+
+struct handles *handles_new(uint32_t capacity); /* NULL: ENOMEM */
+/* Closes what is open, then frees. Nobody may have taken one. */
+void handles_free(struct handles **handles);
+
+/* The id of a new handle on @object, which belongs to the table from here on: @end is called once. 0: table full, or
+ * @limit of this kind are open; @object is still the caller's then. */
+uint64_t handles_open(struct handles *handles, enum handle_kind kind, uint32_t limit, void *object,
+		      void (*end)(void *object));
+/* The object, which stays until handles_put; NULL: no such handle of this kind. */
+void *handles_take(struct handles *handles, uint64_t id, enum handle_kind kind);
+void handles_put(struct handles *handles, uint64_t id);
+void handles_close(struct handles *handles, uint64_t id);
+
+#endif

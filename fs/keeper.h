@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What parent and serving process tell each other, over a SOCK_SEQPACKET pair: one message a packet.
+ *
+ *   READY   serving -> parent   the mount answers
+ *   KEEP    serving -> parent   with a descriptor: hold it for me as (what, name, number)
+ *   DROP    serving -> parent   let go of that one
+ *   STOP    parent -> serving   end everything and exit with 0
+ *
+ * End of file means that the other one is gone. Sending is one call of the kernel and safe from any thread.
+ */
+#ifndef PREFIXFS_FS_KEEPER_H
+#define PREFIXFS_FS_KEEPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum keeper_kind { KEEPER_READY = 1, KEEPER_KEEP, KEEPER_DROP, KEEPER_STOP };
+
+struct keeper_message {
+	uint32_t kind; /* enum keeper_kind */
+	uint32_t reserved;
+	uint64_t number;
+	char what[16]; /* "segment", "tables", "session" */
+	char name[80]; /* of the namespace */
+};
+
+/* @fd goes along unless it is -1, and stays the caller's. 0 or a negative errno. */
+int keeper_send(int socket, enum keeper_kind kind, const char *what, const char *name, uint64_t number, int fd);
+/* 1: a message, with its descriptor or -1 in *fd; 0: the other one is gone; -EAGAIN: nothing there. Does not block. */
+int keeper_receive(int socket, struct keeper_message *message, int *fd);
+
+/* The parent's store of descriptors. One thread. */
+struct kept {
+	struct kept_fd {
+		char what[16];
+		char name[80];
+		uint64_t number;
+		int fd;
+	} *fds;
+	unsigned count, capacity;
+};
+
+/* Takes @fd over; one of the same name is replaced. */
+void kept_add(struct kept *kept, const struct keeper_message *message, int fd);
+void kept_drop(struct kept *kept, const struct keeper_message *message);
+void kept_clear(struct kept *kept);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prefixfsd: the daemon. Called by a user it becomes the parent; the parent calls it again as the serving process.
+ */
+#include <stdio.h>
+
+#include "fs/config.h"
+#include "fs/log.h"
+#include "fs/parent.h"
+#include "fs/serve.h"
+#include "fs/version.h"
+
+int main(int argc, char **argv)
+{
+	static struct config config;
+	enum config_action action;
+	struct why why = WHY_INIT;
+
+	config_init(&config);
+	int r = config_parse_args(&config, argc, argv, &action, &why);
+	if (!r && action == CONFIG_HELP) {
+		config_print_help(stdout);
+		return 0;
+	}
+	if (!r && action == CONFIG_VERSION) {
+		printf("prefixfsd %s\n", version_text);
+		return 0;
+	}
+	if (!r)
+		r = config_settle(&config, &why);
+	if (r) {
+		fprintf(stderr, "prefixfsd: %s\n", why.text);
+		return 1;
+	}
+	log_set_level((enum log_level)config.log_level);
+	return config.serve[0] ? serve_run(&config) : parent_run(&config);
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/namespaces.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/keeper.h"
+#include "fs/log.h"
+#include "fs/node.h"
+#include "store/base/cleanup.h"
+#include "store/base/clock.h"
+
+enum namespace_state { NAMESPACE_FREE, NAMESPACE_PENDING, NAMESPACE_JUDGED, NAMESPACE_LIVE };
+
+struct namespace {
+	enum namespace_state state;
+	uint64_t number;
+	char name[HOST_MAX_NAME + 1];
+	struct space *space;         /* LIVE: referenced */
+	struct space_access access;  /* until LIVE; then the space has it */
+	int64_t created_s;
+	char *text;                  /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
+	size_t bytes;
+	struct why error;            /* the last refusal */
+};
+
+struct namespaces {
+	struct fs *fs;
+	struct lock lock; /* LOCK_QUEUE; guards the rest */
+	uint64_t last_number;
+	unsigned count;   /* not free */
+	struct namespace at[NAMESPACES_MAX];
+};
+
+struct namespaces *namespaces_new(struct fs *fs)
+{
+	struct namespaces *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->fs = fs;
+	lock_init(&n->lock, LOCK_QUEUE);
+	return n;
+}
+
+static void clear(struct namespace *a)
+{
+	free(a->text);
+	*a = (struct namespace){0};
+}
+
+void namespaces_free(struct namespaces **np)
+{
+	struct namespaces *n = *np;
+
+	*np = NULL;
+	if (!n)
+		return;
+	for (unsigned i = 0; i < NAMESPACES_MAX; i++) {
+		space_unref(&n->at[i].space);
+		clear(&n->at[i]);
+	}
+	lock_destroy(&n->lock);
+	free(n);
+}
+
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
+
+static struct namespace *by_number(struct namespaces *n, uint64_t number)
+{
+	lock_assert_held(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX; i++)
+		if (n->at[i].state != NAMESPACE_FREE && n->at[i].number == number)
+			return &n->at[i];
+	return NULL;
+}
+
+static struct namespace *by_name(struct namespaces *n, const char *name)
+{
+	lock_assert_held(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX; i++)
+		if (n->at[i].state != NAMESPACE_FREE && !strcmp(n->at[i].name, name))
+			return &n->at[i];
+	return NULL;
+}
+
+/* Drops the lock. */
+static int describe_and_drop(struct namespaces *n, const struct namespace *a, struct namespace_info *ret)
+{
+	if (a) {
+		ret->number = a->number;
+		memcpy(ret->name, a->name, sizeof(ret->name));
+		ret->space = a->space ? space_ref(a->space) : NULL;
+		ret->access = a->access;
+		ret->created_s = a->created_s;
+		ret->text_bytes = a->bytes;
+	}
+	lock_drop(&n->lock);
+	if (!a)
+		return -ENOENT;
+	if (ret->space)
+		space_access(ret->space, &ret->access);
+	return 0;
+}
+
+int namespaces_get(struct namespaces *n, uint64_t number, struct namespace_info *ret)
+{
+	lock_take(&n->lock);
+	return describe_and_drop(n, by_number(n, number), ret);
+}
+
+int namespaces_find(struct namespaces *n, const char *name, struct namespace_info *ret)
+{
+	lock_take(&n->lock);
+	return describe_and_drop(n, by_name(n, name), ret);
+}
+
+int namespaces_next(struct namespaces *n, uint64_t after, struct namespace_info *ret)
+{
+	struct namespace *best = NULL;
+
+	lock_take(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX; i++) {
+		struct namespace *a = &n->at[i];
+
+		if (a->state != NAMESPACE_FREE && a->number > after && (!best || a->number < best->number))
+			best = a;
+	}
+	return describe_and_drop(n, best, ret);
+}
+
+bool namespaces_of_low_bits(struct namespaces *n, uint32_t bits, uint64_t *number)
+{
+	bool found = false;
+
+	lock_take(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX && !found; i++) {
+		found = n->at[i].state == NAMESPACE_LIVE && (n->at[i].number & NODE_NAMESPACE_MASK) == bits;
+		*number = n->at[i].number;
+	}
+	lock_drop(&n->lock);
+	return found;
+}
+
+bool namespaces_of_serial(struct namespaces *n, uint32_t serial, uint64_t *number)
+{
+	bool found = false;
+
+	lock_take(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX && !found; i++) {
+		found = n->at[i].state == NAMESPACE_LIVE && space_serial(n->at[i].space) == serial;
+		*number = n->at[i].number;
+	}
+	lock_drop(&n->lock);
+	return found;
+}
+
+/* ---- the run folder ---------------------------------------------------------------------------------------------- */
+
+static void file_name(const char *name, char to[HOST_MAX_NAME + 8])
+{
+	snprintf(to, HOST_MAX_NAME + 8, "spaces/%s", name);
+}
+
+/* "uid gid mode", a line end, and the layout. */
+static void remember(struct namespaces *n, const char *name, struct space *space)
+{
+	struct space_access access;
+	char file[HOST_MAX_NAME + 8];
+	cleanup(freep) char *text = NULL;
+
+	space_access(space, &access);
+	int bytes = asprintf(&text, "%u %u %o\n%s\n", access.uid, access.gid, access.mode, space_layout(space)->json);
+	if (bytes < 0) {
+		text = NULL;
+		return;
+	}
+	file_name(name, file);
+	int r = rundir_write(&n->fs->dir, file, text, (size_t)bytes);
+	if (r)
+		log_warning("namespace %s would be lost with this process: %s/%s: %s", name, n->fs->dir.path, file,
+			strerror(-r));
+}
+
+static void forget(struct namespaces *n, const char *name)
+{
+	char file[HOST_MAX_NAME + 8], path[RUNDIR_PATH_BYTES];
+
+	file_name(name, file);
+	rundir_path(&n->fs->dir, file, path);
+	unlink(path);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static int add(struct namespaces *n, const char *name, const struct space_access *access, struct space *space,
+	uint64_t *number, struct why *why)
+{
+	struct namespace *a = NULL;
+	int r = 0;
+
+	lock_take(&n->lock);
+	if (by_name(n, name))
+		r = why_set(why, EEXIST, "namespace %s exists", name);
+	else if (n->count >= n->fs->config->max_namespaces)
+		r = why_set(why, EMFILE, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
+	for (unsigned i = 0; i < NAMESPACES_MAX && !a && !r; i++)
+		if (n->at[i].state == NAMESPACE_FREE)
+			a = &n->at[i];
+	if (!r && !a)
+		r = why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, n->count);
+	if (!r) {
+		n->count++;
+		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;
+		a->number = ++n->last_number;
+		snprintf(a->name, sizeof(a->name), "%s", name);
+		a->space = space;
+		a->access = *access;
+		a->created_s = (int64_t)clock_wall_s();
+		*number = a->number;
+	}
+	lock_drop(&n->lock);
+	return r;
+}
+
+int namespaces_make(struct namespaces *n, const char *name, const struct space_access *access, uint64_t *number,
+	struct why *why)
+{
+	int r = host_check_name(name, strlen(name), why);
+
+	return r ? r : add(n, name, access, NULL, number, why);
+}
+
+static int restore_one(struct namespaces *n, const char *name, struct why *why)
+{
+	cleanup(freep) char *text = malloc(LAYOUT_MAX_JSON + 128);
+	struct space_access access;
+	struct layout *layout;
+	struct space *space;
+	char file[HOST_MAX_NAME + 8];
+	uint64_t number;
+	int begin = 0;
+	int r = host_check_name(name, strlen(name), why);
+
+	if (r)
+		return r;
+	if (!text)
+		return why_set(why, ENOMEM, "no memory");
+	file_name(name, file);
+	long bytes = rundir_read(&n->fs->dir, file, text, LAYOUT_MAX_JSON + 128);
+	if (bytes < 0)
+		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
+	if (sscanf(text, "%u %u %o\n%n", &access.uid, &access.gid, &access.mode, &begin) < 3 || !begin)
+		return why_set(why, EINVAL, "%s: damaged", file);
+	r = layout_parse(text + begin, (size_t)bytes - (size_t)begin, &layout, why);
+	if (!r)
+		r = host_space_create(n->fs->host, name, layout, &access, &space, why);
+	if (r)
+		return r;
+	r = add(n, name, &access, space, &number, why);
+	if (r)
+		space_unref(&space);
+	return r;
+}
+
+void namespaces_restore(struct namespaces *n)
+{
+	char path[RUNDIR_PATH_BYTES];
+	struct dirent *e;
+
+	rundir_path(&n->fs->dir, "spaces", path);
+	DIR *d = opendir(path);
+	while (d && (e = readdir(d))) {
+		struct why why = WHY_INIT;
+		size_t length = strlen(e->d_name);
+
+		if (e->d_name[0] == '.' || e->d_name[length - 1] == '~')
+			continue;
+		if (restore_one(n, e->d_name, &why))
+			log_error("namespace %s is not made again: %s", e->d_name, why.text);
+		else
+			log_info("namespace %s is made again, empty", e->d_name);
+	}
+	if (d)
+		closedir(d);
+}
+
+int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
+{
+	struct space *space = NULL;
+	uint64_t number = 0;
+	int r = 0;
+
+	lock_take(&n->lock);
+	struct namespace *a = by_name(n, name);
+	if (!a) {
+		r = why_set(why, ENOENT, "there is no namespace %s", name);
+	} else if (a->state == NAMESPACE_JUDGED) {
+		r = why_set(why, EBUSY, "the layout of namespace %s is being judged", name);
+	} else if (a->state == NAMESPACE_PENDING) {
+		clear(a);
+		n->count--;
+	} else {
+		space = space_ref(a->space);
+		number = a->number;
+	}
+	lock_drop(&n->lock);
+	if (!space)
+		return r;
+	r = host_space_remove(n->fs->host, name, why);
+	if (!r) {
+		struct space *ours = NULL;
+		uint32_t serial = space_serial(space);
+
+		lock_take(&n->lock);
+		a = by_number(n, number);
+		if (a) {
+			ours = a->space;
+			clear(a);
+			n->count--;
+		}
+		lock_drop(&n->lock);
+		forget(n, name);
+		space_unref(&ours);
+		keeper_send(n->fs->keeper, KEEPER_DROP, "segment", name, serial, -1);
+		keeper_send(n->fs->keeper, KEEPER_DROP, "tables", name, serial, -1);
+		log_info("namespace %s is removed", name);
+	}
+	space_unref(&space);
+	return r;
+}
+
+int namespaces_set_access(struct namespaces *n, uint64_t number, const struct space_access *access)
+{
+	struct namespace_info info;
+	int r;
+
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a)
+		a->access = *access;
+	r = describe_and_drop(n, a, &info);
+	if (!r && info.space) {
+		space_set_access(info.space, access);
+		remember(n, info.name, info.space);
+		space_unref(&info.space);
+	}
+	return r;
+}
+
+/* ---- the layout -------------------------------------------------------------------------------------------------- */
+
+/* Could more text make it whole? Everything else that is wrong with it, layout_parse says. */
+static bool incomplete(const char *text, size_t bytes)
+{
+	json_error_t error;
+	json_t *json = json_loadb(text, bytes, 0, &error);
+	bool more = !json && json_error_code(&error) == json_error_premature_end_of_input;
+
+	json_decref(json);
+	return more;
+}
+
+static bool blank(const char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (!strchr(" \t\r\n", text[i]) || !text[i])
+			return false;
+	return true;
+}
+
+/* Under the lock: the text joins what is there. 1: it is complete, *copy is to be judged. */
+static int gather(struct namespace *a, uint64_t offset, const char *text, size_t bytes, char **copy, struct why *why)
+{
+	if (a->state == NAMESPACE_JUDGED)
+		return why_set(why, EBUSY, "the layout of namespace %s is being judged", a->name);
+	if (a->state == NAMESPACE_LIVE) {
+		if (offset && blank(text, bytes))
+			return 0;
+		return why_set(why, EEXIST, "namespace %s has its layout; a layout never changes", a->name);
+	}
+	if (offset == 0)
+		a->bytes = 0;
+	if (offset != a->bytes)
+		return why_set(why, EINVAL, "layout: %zu bytes at %" PRIu64 " do not follow the %zu that are there", bytes,
+			offset, a->bytes);
+	if (bytes > LAYOUT_MAX_JSON - a->bytes)
+		return why_set(why, EFBIG, "layout: the text passes the limit of %u bytes", LAYOUT_MAX_JSON);
+	if (!a->text)
+		a->text = malloc(LAYOUT_MAX_JSON + 1);
+	if (!a->text)
+		return why_set(why, ENOMEM, "layout: no memory");
+	memcpy(a->text + a->bytes, text, bytes);
+	a->bytes += bytes;
+	a->text[a->bytes] = 0;
+	if (blank(a->text, a->bytes) || incomplete(a->text, a->bytes))
+		return 0;
+	*copy = malloc(a->bytes + 1);
+	if (!*copy)
+		return why_set(why, ENOMEM, "layout: no memory");
+	memcpy(*copy, a->text, a->bytes + 1);
+	a->state = NAMESPACE_JUDGED;
+	return 1;
+}
+
+static int judge(struct namespaces *n, const struct namespace_info *info, const char *text, size_t bytes,
+	struct space **space, struct why *why)
+{
+	struct layout *layout;
+	int r = layout_parse(text, bytes, &layout, why);
+
+	return r ? r : host_space_create(n->fs->host, info->name, layout, &info->access, space, why);
+}
+
+int namespaces_write_layout(struct namespaces *n, uint64_t number, uint64_t offset, const char *text, size_t bytes,
+	struct why *why)
+{
+	cleanup(freep) char *copy = NULL;
+	struct namespace_info info;
+	struct space *space = NULL;
+
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	int r = a ? gather(a, offset, text, bytes, &copy, why) : why_set(why, ENOENT, "the namespace is gone");
+	if (a && r < 0 && r != -EBUSY && a->state == NAMESPACE_PENDING) {
+		a->error = *why;
+		a->bytes = 0;
+	}
+	if (r <= 0) {
+		lock_drop(&n->lock);
+		return r;
+	}
+	describe_and_drop(n, a, &info);
+	r = judge(n, &info, copy, info.text_bytes, &space, why);
+	lock_take(&n->lock);
+	a = by_number(n, number); /* a judged one is not removed */
+	a->bytes = 0;
+	if (r) {
+		a->state = NAMESPACE_PENDING;
+		a->error = *why;
+	} else {
+		a->state = NAMESPACE_LIVE;
+		a->space = space_ref(space);
+		free(a->text);
+		a->text = NULL;
+	}
+	lock_drop(&n->lock);
+	if (!r) {
+		remember(n, info.name, space);
+		space_unref(&space);
+	}
+	if (r)
+		log_info("namespace %s: layout refused: %s", info.name, why->text);
+	else
+		log_info("namespace %s is made", info.name);
+	return r;
+}
+
+int namespaces_truncate_layout(struct namespaces *n, uint64_t number)
+{
+	int r = -ENOENT;
+
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a && a->state == NAMESPACE_PENDING) {
+		a->bytes = 0;
+		r = 0;
+	} else if (a) {
+		r = a->state == NAMESPACE_LIVE ? -EEXIST : -EBUSY;
+	}
+	lock_drop(&n->lock);
+	return r;
+}
+
+char *namespaces_text(struct namespaces *n, uint64_t number, bool error, size_t *bytes)
+{
+	char *copy = NULL;
+
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a) {
+		const char *from = error ? a->error.text : a->text ? a->text : "";
+
+		*bytes = error ? strlen(from) : a->bytes;
+		copy = malloc(*bytes + 2);
+		if (copy) {
+			memcpy(copy, from, *bytes);
+			if (error && *bytes)
+				copy[(*bytes)++] = '\n';
+			copy[*bytes] = 0;
+		}
+	}
+	lock_drop(&n->lock);
+	return copy;
+}

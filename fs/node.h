@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Node ids: what a file of the mount is, packed in 64 bits. They are computed, never allocated, so there is no table to
+ * keep and forget has nothing to do. The inode number that users see is the node id; the root's is 1, as FUSE wants.
+ *
+ *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number 18
+ *   of everything else    0 | kind 7 | number of the namespace or session 56
+ *
+ * The low bits of the namespace's number and of the record's generation are enough: an id that the kernel still holds is
+ * at most seconds old, and 16,384 namespaces or 262,144 reuses of one record number do not pass in that time. A number of
+ * a record that needs more than 28 bits has no id (node_pack answers 0).
+ */
+#ifndef PREFIXFS_FS_NODE_H
+#define PREFIXFS_FS_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum node_kind {
+	NODE_NONE,
+	NODE_ROOT,
+	NODE_README,
+	NODE_VERSION,
+	NODE_CONFIG,
+	NODE_HEALTH,
+	NODE_TIERS,
+	NODE_SESSIONS,
+	NODE_SESSION, /* number: of the session */
+	NODE_NAMESPACES,
+	NODE_NAMESPACE, /* from here on, number: of the namespace (fs/namespaces.h) */
+	NODE_CTL,
+	NODE_LAYOUT,
+	NODE_LAYOUT_ERROR,
+	NODE_SEGMENT,
+	NODE_STATS,
+	NODE_RECORDS,
+	NODE_RECORD, /* from here on, a record's */
+	NODE_HEADER,
+	NODE_PAGES,
+	NODE_ROW,
+	NODE_PARENT,
+	NODE_KINDS,
+};
+
+#define NODE_NAMESPACE_BITS 14
+#define NODE_RECORD_BITS 28
+#define NODE_GENERATION_BITS 18
+#define NODE_NAMESPACE_MASK ((1u << NODE_NAMESPACE_BITS) - 1)
+#define NODE_GENERATION_MASK ((1u << NODE_GENERATION_BITS) - 1)
+
+struct node {
+	enum node_kind kind;
+	uint64_t number;     /* of the session or namespace; of a record's, its low NODE_NAMESPACE_BITS */
+	uint32_t record;
+	uint32_t generation; /* low NODE_GENERATION_BITS */
+};
+
+static inline bool node_is_record(enum node_kind kind)
+{
+	return kind >= NODE_RECORD;
+}
+
+static inline uint64_t node_pack(struct node node)
+{
+	if (node.kind == NODE_ROOT)
+		return 1;
+	if (!node_is_record(node.kind))
+		return (uint64_t)node.kind << 56 | node.number;
+	if (node.record >> NODE_RECORD_BITS)
+		return 0;
+	return 1ull << 63 | (uint64_t)(node.kind - NODE_RECORD) << 60 |
+	       (node.number & NODE_NAMESPACE_MASK) << (NODE_RECORD_BITS + NODE_GENERATION_BITS) |
+	       (uint64_t)node.record << NODE_GENERATION_BITS | (node.generation & NODE_GENERATION_MASK);
+}
+
+/* False: no id of ours. */
+static inline bool node_unpack(uint64_t id, struct node *node)
+{
+	*node = (struct node){.kind = NODE_ROOT};
+	if (id == 1)
+		return true;
+	if (id >> 63) {
+		node->kind = NODE_RECORD + (enum node_kind)(id >> 60 & 7);
+		node->number = id >> (NODE_RECORD_BITS + NODE_GENERATION_BITS) & NODE_NAMESPACE_MASK;
+		node->record = (uint32_t)(id >> NODE_GENERATION_BITS & ((1u << NODE_RECORD_BITS) - 1));
+		node->generation = (uint32_t)(id & NODE_GENERATION_MASK);
+		return node->kind < NODE_KINDS;
+	}
+	node->kind = (enum node_kind)(id >> 56);
+	node->number = id & ((1ull << 56) - 1);
+	return node->kind > NODE_ROOT && node->kind < NODE_RECORD;
+}
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names and directories.
+ */
+#include "fs/ops.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "fs/log.h"
+#include "fs/loop.h"
+#include "fs/record_name.h"
+#include "fs/tree.h"
+
+static void fill_entry(const struct look *look, struct fuse_entry_param *entry)
+{
+	*entry = (struct fuse_entry_param){
+		.ino = look->st.st_ino,
+		.generation = node_is_record(look->node.kind) ? look->record.generation : 1,
+		.attr = look->st,
+		.attr_timeout = look_patience(look),
+		.entry_timeout = look_patience(look),
+	};
+}
+
+/* Replies with the error; true when there was none. */
+static bool fine(fuse_req_t req, int r)
+{
+	if (r)
+		fuse_reply_err(req, -r);
+	return r == 0;
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct fuse_entry_param entry;
+	struct look dir, look = {0};
+	int r = look_at(fs, parent, &dir);
+
+	if (!r)
+		r = look_up(fs, &dir, name, &look);
+	if (!r)
+		fill_entry(&look, &entry);
+	look_end(&look);
+	look_end(&dir);
+	if (fine(req, r))
+		fuse_reply_entry(req, &entry);
+}
+
+/* Node ids are computed: there is nothing to forget. */
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+{
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	fuse_reply_none(req);
+}
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct look look;
+	int r = look_at(fs, ino, &look);
+
+	look_end(&look);
+	if (fine(req, r))
+		fuse_reply_attr(req, &look.st, look_patience(&look));
+}
+
+/* chmod, chown of a namespace, which the kernel has checked; and truncate of a pending layout. */
+static int set_attributes(struct fs *fs, const struct look *look, const struct stat *attr, int set)
+{
+	struct space_access access = look->namespace.access;
+	int ids = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID;
+
+	set &= ~(FUSE_SET_ATTR_CTIME | FUSE_SET_ATTR_FORCE | FUSE_SET_ATTR_KILL_SUID | FUSE_SET_ATTR_KILL_SGID |
+		 FUSE_SET_ATTR_KILL_PRIV | FUSE_SET_ATTR_FILE | FUSE_SET_ATTR_OPEN);
+	if (look->node.kind == NODE_LAYOUT && set & FUSE_SET_ATTR_SIZE) {
+		if (attr->st_size != 0)
+			return -EINVAL;
+		return namespaces_truncate_layout(fs->namespaces, look->namespace.number);
+	}
+	if (look->node.kind == NODE_LAYOUT && !look->namespace.space && !(set & ids))
+		return 0; /* times, by touch or a shell */
+	if (look->node.kind != NODE_NAMESPACE || set & ~ids)
+		return -EPERM;
+	if (set & FUSE_SET_ATTR_MODE)
+		access.mode = attr->st_mode & 07777;
+	if (set & FUSE_SET_ATTR_UID)
+		access.uid = attr->st_uid;
+	if (set & FUSE_SET_ATTR_GID)
+		access.gid = attr->st_gid;
+	return set ? namespaces_set_access(fs->namespaces, look->namespace.number, &access) : 0;
+}
+
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct look look;
+	int r = look_at(fs, ino, &look);
+
+	if (!r)
+		r = set_attributes(fs, &look, attr, set);
+	look_end(&look);
+	if (r) {
+		fuse_reply_err(req, -r);
+		return;
+	}
+	op_getattr(req, ino, fi);
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	char target[3 + RECORD_NAME_BYTES + 1] = "../";
+	struct look look;
+	int r = look_at(fs, ino, &look);
+
+	if (!r && look.node.kind != NODE_PARENT)
+		r = -EINVAL;
+	else if (!r && !look.record.parent_visible)
+		r = -ENOENT;
+	else if (!r)
+		record_name(look.record.parent_consumed, &look.record.parent_endpoint, target + 3);
+	look_end(&look);
+	if (fine(req, r))
+		fuse_reply_readlink(req, target);
+}
+
+/* ---- making and removing --------------------------------------------------------------------------------------------- */
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
+{
+	fuse_reply_err(req, EROFS);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EROFS);
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+	unsigned flags)
+{
+	fuse_reply_err(req, EROFS);
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EROFS);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	const struct fuse_ctx *who = fuse_req_ctx(req);
+	struct space_access access = {.uid = who->uid, .gid = who->gid, .mode = mode & 07777};
+	struct node node = {.kind = NODE_NAMESPACE};
+	struct fuse_entry_param entry;
+	struct why why = WHY_INIT;
+	struct look dir, look = {0};
+	int r = look_at(fs, parent, &dir);
+
+	if (!r)
+		r = dir.node.kind == NODE_NAMESPACES ? namespaces_make(fs->namespaces, name, &access, &node.number, &why)
+						     : -EROFS;
+	if (why.error)
+		log_info("mkdir ns/%s: %s", name, why.text);
+	if (!r)
+		r = look_at(fs, node_pack(node), &look);
+	if (!r)
+		fill_entry(&look, &entry);
+	look_end(&look);
+	look_end(&dir);
+	if (fine(req, r))
+		fuse_reply_entry(req, &entry);
+}
+
+/* unlink of a record's member checks whether the record may go, and does nothing: `rm -r` unlinks the members and then
+ * removes the directory, which evicts the record at once, or refuses and leaves it whole. */
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct look dir, look = {0};
+	int r = look_at(fs, parent, &dir);
+
+	if (!r)
+		r = look_up(fs, &dir, name, &look);
+	if (!r && S_ISDIR(look.st.st_mode))
+		r = -EISDIR;
+	else if (!r)
+		r = dir.node.kind == NODE_RECORD ? space_record_evict(dir.namespace.space, dir.record.number,
+							   dir.record.generation, true, NULL)
+						 : -EPERM;
+	look_end(&look);
+	look_end(&dir);
+	fuse_reply_err(req, -r);
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct why why = WHY_INIT;
+	struct look dir, look = {0};
+	int r = look_at(fs, parent, &dir);
+
+	if (!r)
+		r = look_up(fs, &dir, name, &look);
+	if (!r && !S_ISDIR(look.st.st_mode))
+		r = -ENOTDIR;
+	else if (!r && look.node.kind == NODE_RECORD)
+		r = space_record_evict(look.namespace.space, look.record.number, look.record.generation, false, &why);
+	else if (!r && look.node.kind == NODE_NAMESPACE) {
+		space_unref(&look.namespace.space);
+		r = namespaces_remove(fs->namespaces, name, &why);
+	} else if (!r)
+		r = -EPERM;
+	if (why.error)
+		log_info("rmdir %s: %s", name, why.text);
+	look_end(&look);
+	look_end(&dir);
+	fuse_reply_err(req, -r);
+}
+
+/* ---- reading directories ----------------------------------------------------------------------------------------------- */
+
+void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	fi->fh = 0;
+	fuse_reply_open(req, fi);
+}
+
+static size_t add_plain(fuse_req_t req, char *to, size_t room, const struct walk_entry *e)
+{
+	struct stat st = {.st_ino = node_pack(e->node), .st_mode = e->type};
+
+	return fuse_add_direntry(req, to, room, e->name, &st, (off_t)e->next);
+}
+
+/* With attributes, which saves a lookup each; without for records, of which there may be a million that nobody looks at:
+ * the kernel keeps an inode for each that it was told about. */
+static size_t add_plus(fuse_req_t req, char *to, size_t room, const struct walk *walk, const struct walk_entry *e)
+{
+	struct fuse_entry_param entry = {.attr = {.st_ino = node_pack(e->node), .st_mode = e->type}};
+
+	if (walk->dir->node.kind != NODE_RECORDS && e->name[0] != '.') {
+		struct look look;
+
+		if (look_at(walk->fs, node_pack(e->node), &look) == 0)
+			fill_entry(&look, &entry);
+		look_end(&look);
+	}
+	return fuse_add_direntry_plus(req, to, room, e->name, &entry, (off_t)e->next);
+}
+
+static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	char *buffer = loop_scratch();
+	size_t room = size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES, used = 0;
+	struct walk_entry e;
+	struct walk walk;
+	struct look dir;
+	int r = look_at(fs, ino, &dir);
+
+	if (!r && !S_ISDIR(dir.st.st_mode))
+		r = -ENOTDIR;
+	if (!r && !walk_begin(&walk, fs, &dir))
+		r = -ENOMEM;
+	if (!r) {
+		uint64_t at = (uint64_t)offset;
+
+		while (walk_next(&walk, at, &e)) {
+			size_t n = plus ? add_plus(req, buffer + used, room - used, &walk, &e)
+					: add_plain(req, buffer + used, room - used, &e);
+
+			if (n > room - used)
+				break;
+			used += n;
+			at = e.next;
+		}
+		walk_end(&walk);
+	}
+	look_end(&dir);
+	if (fine(req, r))
+		fuse_reply_buf(req, buffer, used);
+}
+
+void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	read_directory(req, ino, size, offset, false);
+}
+
+void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	read_directory(req, ino, size, offset, true);
+}
+
+/* df: the memory tier; its free part is what no slot in use takes. Files are records. */
+void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct namespace_info info;
+	struct host_report report;
+	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX};
+	uint64_t after = 0, records = 0;
+
+	host_report(fs->host, &report);
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
+		struct space_report space;
+
+		after = info.number;
+		if (!info.space)
+			continue;
+		space_report(info.space, &space);
+		records += space.records;
+		space_unref(&info.space);
+	}
+	st.f_blocks = report.memory_bytes / 4096;
+	st.f_bfree = st.f_bavail = report.memory_bytes > report.used_bytes ? (report.memory_bytes - report.used_bytes) / 4096 : 0;
+	st.f_files = records;
+	fuse_reply_statfs(req, &st);
+}

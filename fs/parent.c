@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/parent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fs/keeper.h"
+#include "fs/log.h"
+#include "fs/mount.h"
+#include "fs/rundir.h"
+#include "fs/serve.h"
+#include "store/base/cleanup.h"
+#include "store/base/clock.h"
+
+#define LAST_LINES 20
+#define LINE_BYTES 512
+#define STOP_MS 900      /* a serving process that has not ended by then after STOP is killed */
+#define DEATHS_WITHIN_S 60
+#define MAX_DEATHS 1000
+
+struct parent {
+	struct config *config;
+	struct rundir dir;
+	int launcher;    /* pipe to the process that waits for READY, or -1 */
+	int terminal;    /* standard error of the start, in the background until READY; or -1 */
+	int signals;     /* signalfd */
+	int listener;    /* the clients' socket, inherited by every serving process */
+	int fuse;        /* /dev/fuse of the present mount, or -1 */
+	unsigned device; /* of the present mount */
+	int keeper, log; /* channel to the serving process, its standard error; or -1 */
+	pid_t child;
+	bool ready;      /* READY came from the present serving process */
+	bool stopping;   /* a signal asked for the end */
+	uint64_t kill_ns; /* when to kill it, 0 = not */
+	unsigned restarts;
+	struct kept kept;
+	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
+	unsigned death_count;
+	char lines[LAST_LINES][LINE_BYTES]; /* a ring of what the serving process logged */
+	unsigned line_count;
+	size_t partial; /* bytes of the last, unfinished line */
+};
+
+/* For whoever started us: the log, and the terminal while somebody waits there. */
+static void say(struct parent *p, const char *sentence)
+{
+	if (p->terminal >= 0)
+		dprintf(p->terminal, "prefixfsd: %s\n", sentence);
+	log_error("%s", sentence);
+}
+
+static int open_listener(struct parent *p, struct why *why)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char path[RUNDIR_PATH_BYTES];
+	cleanup(closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return why_set(why, errno, "socket: %s", strerror(errno));
+	rundir_path(&p->dir, "sock", path);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.*s", (int)sizeof(address.sun_path) - 1, path);
+	unlink(path);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || chmod(path, 0666) != 0 || listen(fd, 128) != 0)
+		return why_set(why, errno, "socket %s: %s", path, strerror(errno));
+	p->listener = STEAL_FD(fd);
+	return 0;
+}
+
+static int open_signals(struct parent *p, struct why *why)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	p->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return p->signals < 0 ? why_set(why, errno, "signalfd: %s", strerror(errno)) : 0;
+}
+
+/* In the background the log goes to a file from here on; the terminal is kept for what READY is waited with. */
+static int open_log(struct parent *p, struct why *why)
+{
+	char path[RUNDIR_PATH_BYTES];
+
+	if (p->config->foreground)
+		return 0;
+	if (p->config->log_file[0])
+		snprintf(path, sizeof(path), "%s", p->config->log_file);
+	else
+		rundir_path(&p->dir, "log", path);
+	cleanup(closep) int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return why_set(why, errno, "log_file: %s: %s", path, strerror(errno));
+	p->terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	dup2(fd, STDERR_FILENO);
+	return 0;
+}
+
+static void spare_from_oom_killer(void)
+{
+	cleanup(closep) int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, "-900", 4) < 0)
+		log_debug("oom_score_adj stays as it is: %s", strerror(errno));
+}
+
+/* A client that maps and a session that is kept cost descriptors: take what is allowed. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+__attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
+{
+	char name[] = "prefixfsd", serve[128], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
+	int inherited[] = {p->fuse, keeper, p->listener};
+	unsigned n = 0;
+	sigset_t none;
+
+	for (unsigned i = 0; i < 3; i++)
+		fcntl(inherited[i], F_SETFD, 0);
+	dup2(log, STDERR_FILENO);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u", p->fuse, keeper, p->listener, p->device, p->restarts);
+	argv[0] = name;
+	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
+		argv[n + 1] = arguments[n];
+		n++;
+	}
+	argv[n + 1] = serve;
+	argv[n + 2] = p->config->mountpoint;
+	argv[n + 3] = NULL;
+	execv("/proc/self/exe", argv);
+	dprintf(STDERR_FILENO, "the serving process cannot be started: %s\n", strerror(errno));
+	_exit(SERVE_EXIT_REFUSED);
+}
+
+static int start_serving(struct parent *p, struct why *why)
+{
+	int pair[2], log[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return why_set(why, errno, "socketpair: %s", strerror(errno));
+	if (pipe2(log, O_CLOEXEC) != 0) {
+		close(pair[0]);
+		close(pair[1]);
+		return why_set(why, errno, "pipe: %s", strerror(errno));
+	}
+	p->ready = false;
+	p->partial = 0;
+	p->line_count = 0;
+	p->child = fork();
+	if (p->child == 0)
+		become_serving(p, pair[1], log[1]);
+	close(pair[1]);
+	close(log[1]);
+	p->keeper = pair[0];
+	p->log = log[0];
+	fcntl(p->log, F_SETFL, O_NONBLOCK);
+	return p->child < 0 ? why_set(why, errno, "fork: %s", strerror(errno)) : 0;
+}
+
+static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		char *line = p->lines[p->line_count % LAST_LINES];
+
+		if (text[i] == '\n') {
+			line[p->partial] = 0;
+			p->partial = 0;
+			p->line_count++;
+		} else if (p->partial < LINE_BYTES - 1) {
+			line[p->partial++] = text[i];
+			line[p->partial] = 0;
+		}
+	}
+}
+
+static void copy_log(struct parent *p)
+{
+	char text[4096];
+	ssize_t n;
+
+	if (p->log < 0)
+		return;
+	while ((n = read(p->log, text, sizeof(text))) > 0) {
+		if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+			/* The log's place is full or gone; the last lines are remembered all the same. */
+		}
+		note_line_bytes(p, text, (size_t)n);
+	}
+	if (n == 0) {
+		close(p->log);
+		p->log = -1;
+	}
+}
+
+static void release_launcher(struct parent *p)
+{
+	if (p->launcher >= 0) {
+		if (write(p->launcher, "", 1) < 0)
+			log_debug("nobody waited for the start");
+		close(p->launcher);
+		p->launcher = -1;
+	}
+	if (p->terminal >= 0)
+		close(p->terminal);
+	p->terminal = -1;
+}
+
+static void read_keeper(struct parent *p)
+{
+	struct keeper_message m;
+	int fd, r;
+
+	while (p->keeper >= 0 && (r = keeper_receive(p->keeper, &m, &fd)) != -EAGAIN) {
+		if (r <= 0) {
+			close(p->keeper);
+			p->keeper = -1;
+			return;
+		}
+		switch (m.kind) {
+		case KEEPER_READY:
+			p->ready = true;
+			release_launcher(p);
+			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
+			break;
+		case KEEPER_KEEP:
+			kept_add(&p->kept, &m, fd);
+			break;
+		case KEEPER_DROP:
+			kept_drop(&p->kept, &m);
+			break;
+		default:
+			if (fd >= 0)
+				close(fd);
+		}
+	}
+}
+
+static void begin_stop(struct parent *p)
+{
+	if (p->stopping)
+		return;
+	p->stopping = true;
+	log_info("stopping");
+	if (p->child <= 0)
+		return;
+	mount_remove(p->config, p->device, false);
+	keeper_send(p->keeper, KEEPER_STOP, "", "", 0, -1);
+	p->kill_ns = clock_now_ns() + STOP_MS * 1000000ull;
+}
+
+/* True: the serving process ended, with *status. */
+static bool read_signals(struct parent *p, int *status)
+{
+	struct signalfd_siginfo info;
+	bool ended = false;
+
+	while (read(p->signals, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			ended |= p->child > 0 && waitpid(p->child, status, WNOHANG) == p->child;
+		else
+			begin_stop(p);
+	}
+	return ended;
+}
+
+/* Until the serving process has ended; its wait status. */
+static int watch(struct parent *p)
+{
+	int status = 0;
+
+	for (;;) {
+		struct pollfd fds[] = {
+			{.fd = p->signals, .events = POLLIN},
+			{.fd = p->keeper, .events = POLLIN},
+			{.fd = p->log, .events = POLLIN},
+		};
+		int timeout = -1;
+
+		if (p->kill_ns) {
+			uint64_t now = clock_now_ns();
+
+			if (now >= p->kill_ns) {
+				log_error("the serving process did not stop in %d ms and is killed", STOP_MS);
+				kill(p->child, SIGKILL);
+				mount_remove(p->config, p->device, true);
+				p->kill_ns = 0;
+			} else {
+				timeout = (int)((p->kill_ns - now) / 1000000) + 1;
+			}
+		}
+		if (poll(fds, 3, timeout) < 0 && errno != EINTR) {
+			log_error("poll: %s", strerror(errno));
+			return 0;
+		}
+		copy_log(p);
+		read_keeper(p);
+		if (read_signals(p, &status)) {
+			copy_log(p);
+			read_keeper(p);
+			return status;
+		}
+	}
+}
+
+static void describe_status(int status, char *to, size_t bytes)
+{
+	if (WIFSIGNALED(status))
+		snprintf(to, bytes, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) == 0)
+		snprintf(to, bytes, "its connection was ended from outside");
+	else
+		snprintf(to, bytes, "exit status %d", WEXITSTATUS(status));
+}
+
+static void write_last_exit(struct parent *p, const char *reason)
+{
+	cleanup(freep) char *text = NULL;
+	size_t size = 0;
+	time_t now = time(NULL);
+	char when[32];
+	struct tm day;
+	FILE *file = open_memstream(&text, &size);
+
+	if (!file)
+		return;
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &day));
+	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when, (int)p->child,
+		p->config->mountpoint, p->restarts);
+	unsigned lines = p->line_count + (p->partial ? 1 : 0);
+	for (unsigned i = lines > LAST_LINES ? lines - LAST_LINES : 0; i < lines; i++)
+		fprintf(file, "  %s\n", p->lines[i % LAST_LINES]);
+	if (fclose(file) != 0)
+		return;
+	int r = rundir_write(&p->dir, "last_exit", text, size);
+	if (r)
+		log_warning("last_exit cannot be written in %s: %s", p->dir.path, strerror(-r));
+}
+
+/* What a serving process had is let go. */
+static void clear_serving(struct parent *p)
+{
+	if (p->fuse >= 0)
+		mount_remove(p->config, p->device, true);
+	closep(&p->fuse);
+	closep(&p->keeper);
+	closep(&p->log);
+	kept_clear(&p->kept);
+	p->child = 0;
+	p->kill_ns = 0;
+}
+
+/* Deaths in the last minute, this one included. */
+static unsigned count_death(struct parent *p)
+{
+	uint64_t now = clock_now_ns();
+	unsigned recent = 0;
+
+	p->deaths[p->death_count++ % MAX_DEATHS] = now;
+	for (unsigned i = 0; i < MAX_DEATHS && i < p->death_count; i++)
+		recent += now - p->deaths[i] < DEATHS_WITHIN_S * 1000000000ull;
+	return recent;
+}
+
+/* Waits before the next start, longer with every death. False: a signal asked for the end meanwhile. */
+static bool back_off(struct parent *p, unsigned recent)
+{
+	uint64_t wait_ms = recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
+	uint64_t until = clock_now_ns() + wait_ms * 1000000;
+	int status;
+
+	for (;;) {
+		uint64_t now = clock_now_ns();
+		struct pollfd wait = {.fd = p->signals, .events = POLLIN};
+
+		read_signals(p, &status);
+		if (p->stopping || now >= until)
+			return !p->stopping;
+		poll(&wait, 1, (int)((until - now) / 1000000) + 1);
+	}
+}
+
+/* The exit status when all is over, or -1: start it again. */
+static int judge(struct parent *p, int status)
+{
+	char how[128], sentence[512];
+	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	bool refused = !p->ready && WIFEXITED(status) && WEXITSTATUS(status) == SERVE_EXIT_REFUSED;
+
+	if (clean && (p->stopping || !mount_present(p->config, p->device))) {
+		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);
+		return 0;
+	}
+	describe_status(status, how, sizeof(how));
+	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
+	write_last_exit(p, how);
+	if (refused) {
+		const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
+		const char *text = strstr(last, " error: ");
+
+		say(p, text ? text + strlen(" error: ") : last);
+		return 1;
+	}
+	say(p, sentence);
+	if (p->stopping)
+		return 1;
+	unsigned recent = count_death(p);
+	if (recent >= p->config->deaths) {
+		snprintf(sentence, sizeof(sentence),
+			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more", recent,
+			DEATHS_WITHIN_S, how, p->dir.path);
+		say(p, sentence);
+		return 1;
+	}
+	return -1;
+}
+
+static int supervise(struct parent *p)
+{
+	struct why why = WHY_INIT;
+
+	for (;;) {
+		int r = mount_make(p->config, &p->fuse, &p->device, &why);
+
+		if (!r)
+			r = start_serving(p, &why);
+		if (r) {
+			say(p, why.text);
+			clear_serving(p);
+			return 1;
+		}
+		int status = watch(p);
+		int verdict = judge(p, status);
+		clear_serving(p);
+		if (verdict >= 0)
+			return verdict;
+		p->restarts++;
+		if (!back_off(p, p->death_count < p->config->deaths ? p->death_count : (unsigned)p->config->deaths))
+			return 0;
+		log_info("starting again");
+	}
+}
+
+static int run_here(struct parent *p)
+{
+	struct why why = WHY_INIT;
+	int r = open_signals(p, &why);
+
+	if (!r)
+		r = mount_check(p->config, &why);
+	if (!r)
+		r = rundir_init(&p->dir, p->config->run_dir, p->config->mountpoint, &why);
+	if (!r)
+		r = rundir_claim(&p->dir, geteuid() == 0, &why);
+	if (r) {
+		fprintf(stderr, "prefixfsd: %s\n", why.text);
+		return 1;
+	}
+	r = open_log(p, &why);
+	if (!r)
+		r = open_listener(p, &why);
+	if (r) {
+		fprintf(stderr, "prefixfsd: %s\n", why.text);
+		rundir_remove(&p->dir, false);
+		return 1;
+	}
+	if (!p->config->foreground && chdir("/") != 0)
+		log_warning("the working folder stays in use: %s", strerror(errno));
+	spare_from_oom_killer();
+	raise_descriptor_limit();
+	int status = supervise(p);
+	closep(&p->listener);
+	rundir_remove(&p->dir, status != 0);
+	return status;
+}
+
+/* The process that was called leaves when READY comes; its child is the parent of this file. */
+static int go_into_background(struct parent *p)
+{
+	int ready[2];
+	char byte;
+
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		fprintf(stderr, "prefixfsd: pipe: %s\n", strerror(errno));
+		return 1;
+	}
+	pid_t pid = fork();
+	if (pid < 0) {
+		fprintf(stderr, "prefixfsd: fork: %s\n", strerror(errno));
+		return 1;
+	}
+	if (pid > 0) {
+		close(ready[1]);
+		_exit(read(ready[0], &byte, 1) == 1 ? 0 : 1);
+	}
+	close(ready[0]);
+	p->launcher = ready[1];
+	setsid();
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null >= 0) {
+		dup2(null, STDIN_FILENO);
+		dup2(null, STDOUT_FILENO);
+		close(null);
+	}
+	return -1;
+}
+
+int parent_run(struct config *config)
+{
+	struct parent *p = calloc(1, sizeof(*p));
+	int status = -1;
+
+	if (!p) {
+		fprintf(stderr, "prefixfsd: out of memory\n");
+		return 1;
+	}
+	p->config = config;
+	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->keeper = p->log = -1;
+	if (!config->foreground)
+		status = go_into_background(p);
+	if (status < 0) {
+		status = run_here(p);
+		closep(&p->signals);
+	}
+	free(p);
+	return status;
+}

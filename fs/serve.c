@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "fs/calls.h"
+#include "fs/doorman.h"
+#include "fs/fs.h"
+#include "fs/handles.h"
+#include "fs/ioctl.h"
+#include "fs/keeper.h"
+#include "fs/log.h"
+#include "fs/loop.h"
+#include "fs/namespaces.h"
+#include "fs/notifier.h"
+#include "store/base/cleanup.h"
+#include "store/base/clock.h"
+
+void fs_end(struct fs *fs)
+{
+	uint64_t one = 1;
+
+	if (write(fs->over, &one, sizeof(one)) < 0)
+		log_error("the end cannot be told: %s", strerror(errno));
+}
+
+/* ---- what the store tells ------------------------------------------------------------------------------------------ */
+
+static void on_changed(void *context, struct space *space, enum host_change what)
+{
+	struct fs *fs = context;
+
+	calls_changed(fs->calls, space_serial(space));
+	notifier_changed(fs->notifier);
+}
+
+static void on_record_gone(void *context, struct space *space, uint64_t consumed, const struct key *endpoint)
+{
+	struct fs *fs = context;
+
+	notifier_record_gone(fs->notifier, space_serial(space), consumed, endpoint);
+}
+
+static void on_keep(void *context, const char *what, const char *name, uint64_t number, int fd)
+{
+	struct fs *fs = context;
+	int r = keeper_send(fs->keeper, KEEPER_KEEP, what, name, number, fd);
+
+	if (r)
+		log_warning("the parent does not hold the %s of %s: %s", what, name, strerror(-r));
+}
+
+/* ---- beginning ----------------------------------------------------------------------------------------------------- */
+
+static int open_host(struct fs *fs, struct why *why)
+{
+	static const enum segment_wish wishes[] = {
+		[CONFIG_HUGE_AUTO] = SEGMENT_WISH_AUTO,
+		[CONFIG_HUGE_NEVER] = SEGMENT_WISH_SMALL,
+		[CONFIG_HUGE_THP] = SEGMENT_WISH_THP,
+		[CONFIG_HUGE_REQUIRE] = SEGMENT_WISH_HUGETLB,
+	};
+	const struct config *c = fs->config;
+	struct host_config host = {
+		.memory_bytes = c->memory,
+		.wish = wishes[c->hugepages],
+		.populate = c->populate,
+		.populate_threads = (unsigned)c->populate_threads,
+		.handle_ttl_ms = (uint32_t)c->handle_ttl_ms,
+		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
+		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
+		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
+		.events = {fs, on_changed, on_record_gone, on_keep},
+	};
+
+	return host_new(&host, &fs->host, why);
+}
+
+/* libfuse's own words go where ours go. */
+static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
+{
+	char line[512];
+
+	vsnprintf(line, sizeof(line), format, args);
+	line[strcspn(line, "\n")] = 0;
+	if (line[0])
+		log_line(level <= FUSE_LOG_ERR ? LOG_LEVEL_ERROR : level <= FUSE_LOG_INFO ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG,
+			"fuse: %s", line);
+}
+
+static int open_session(struct fs *fs, int fuse, struct why *why)
+{
+	char name[] = "prefixfsd", *argv[] = {name, NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+	char path[32];
+
+	fuse_set_log_func(log_fuse);
+	fs->session = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
+	fuse_opt_free_args(&args);
+	if (!fs->session)
+		return why_set(why, ENOMEM, "libfuse made no session");
+	snprintf(path, sizeof(path), "/dev/fd/%d", fuse);
+	if (fuse_session_mount(fs->session, path) != 0)
+		return why_set(why, EIO, "libfuse did not take the descriptor of /dev/fuse");
+	return 0;
+}
+
+static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
+{
+	int r;
+
+	fs->over = eventfd(0, EFD_CLOEXEC);
+	fs->leave = eventfd(0, EFD_CLOEXEC);
+	buffers_init(&fs->buffers);
+	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS);
+	fs->calls = calls_new(fs);
+	fs->notifier = notifier_new(fs);
+	fs->namespaces = namespaces_new(fs);
+	fs->doorman = doorman_new(fs, listener);
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces || !fs->doorman)
+		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
+	r = open_host(fs, why);
+	if (r)
+		return r;
+	namespaces_restore(fs->namespaces);
+	return open_session(fs, fuse, why);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------- */
+
+/* The notifier first, while requests are still served: it may wait in the kernel for one of them. Then every request that
+ * waits is answered, and the loops leave. */
+static void close_traffic(struct fs *fs, struct loops *loops)
+{
+	struct call *call;
+	uint64_t one = 1;
+
+	notifier_stop(fs->notifier);
+	calls_close(fs->calls);
+	atomic_store(&fs->leaving, true);
+	if (write(fs->leave, &one, sizeof(one)) < 0)
+		log_error("the loops cannot be told to leave: %s", strerror(errno));
+	loops_join(&loops);
+	while ((call = calls_next(fs->calls)))
+		ioctl_run(fs, call);
+	doorman_stop(fs->doorman);
+}
+
+static void close_parts(struct fs *fs)
+{
+	doorman_free(&fs->doorman);
+	handles_free(&fs->handles);
+	namespaces_free(&fs->namespaces);
+	host_free(&fs->host);
+	notifier_free(&fs->notifier);
+	calls_free(&fs->calls);
+	if (fs->session)
+		fuse_session_destroy(fs->session);
+	fs->session = NULL;
+	buffers_deinit(&fs->buffers);
+	closep(&fs->over);
+	closep(&fs->leave);
+	closep(&fs->keeper);
+}
+
+static void wait_for_the_end(struct fs *fs)
+{
+	struct pollfd over = {.fd = fs->over, .events = POLLIN};
+
+	while (poll(&over, 1, -1) < 1)
+		;
+}
+
+/* 0, or a negative errno with the sentence: nothing was served. */
+static int serve(struct fs *fs, struct why *why)
+{
+	struct loops *loops = NULL;
+	int r = doorman_start(fs->doorman);
+
+	if (!r)
+		r = notifier_start(fs->notifier);
+	if (!r)
+		r = loops_start(fs, &loops);
+	if (!r) {
+		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
+		wait_for_the_end(fs);
+	} else if (r == -ENODEV) { /* unmounted, or told to stop, before it began */
+		r = 0;
+	} else {
+		why_set(why, -r, "the threads of the mount cannot be started: %s", strerror(-r));
+	}
+	close_traffic(fs, loops);
+	return r;
+}
+
+int serve_run(const struct config *config)
+{
+	struct fs *fs = calloc(1, sizeof(*fs));
+	struct why why = WHY_INIT;
+	int fuse, listener, status = 0;
+
+	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) != 5) {
+		log_error("--serve is what the parent says to itself, not an option for users");
+		free(fs);
+		return SERVE_EXIT_REFUSED;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they mean. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	fcntl(fuse, F_SETFD, FD_CLOEXEC);
+	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
+	fcntl(listener, F_SETFD, FD_CLOEXEC);
+	fs->config = config;
+	fs->started_ns = clock_now_ns();
+	int r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
+	if (!r)
+		r = open_parts(fs, fuse, listener, &why);
+	if (!r)
+		r = serve(fs, &why);
+	if (atomic_load(&fs->orphaned))
+		status = 1;
+	if (r) {
+		log_error("%s", why.text);
+		status = SERVE_EXIT_REFUSED;
+	}
+	bool orphaned = atomic_load(&fs->orphaned);
+	struct rundir dir = fs->dir;
+	close_parts(fs);
+	free(fs);
+	if (orphaned)
+		rundir_remove(&dir, true);
+	return status;
+}

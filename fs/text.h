@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small files' texts. Each is made once, when its file is opened, and read from that snapshot.
+ */
+#ifndef PREFIXFS_FS_TEXT_H
+#define PREFIXFS_FS_TEXT_H
+
+#include "fs/tree.h"
+
+struct text {
+	size_t bytes;
+	char *at;
+};
+
+/* The text of the node that was looked at; NULL: no memory, or it has none. */
+struct text *text_new(struct fs *fs, const struct look *look);
+void text_free(void *text);
+
+#endif

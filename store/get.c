@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GET_START and PROBE: how far a chain of keys can be restored.
+ *
+ * Keys are worked on in chunks of INDEX_STEP_KEYS: fetched without the lock, then looked up in one short stay under it,
+ * in which the leading hits are pinned and marked as used. When all are done the deepest restorable boundary on a group
+ * boundary is known, and the pins behind it are given back at once.
+ *
+ * A boundary, the end of a page, is restorable when from `have` on every page up to it is complete in the wanted classes,
+ * every class with longer values ends a value there, and the wanted state classes have their row there.
+ */
+#include "store/get_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "store/base/clock.h"
+
+struct chunk {
+	struct get_start *call;
+	struct handle *handle;
+	struct space *space;
+	const struct layout *layout;
+	uint32_t page_classes; /* of the handle's classes, those with page values */
+	uint32_t count;
+	struct key keys[INDEX_STEP_KEYS];
+	struct index_hit hits[INDEX_STEP_KEYS];
+};
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+
+static int check_groups(const struct get_start *call, struct why *why)
+{
+	uint64_t keys = 0;
+
+	for (uint32_t i = 0; i < call->group_count; i++) {
+		if (!call->groups[i])
+			return why_set(why, EINVAL, "group %u: it has no key", i);
+		keys += call->groups[i];
+	}
+	if (call->groups && keys != call->key_count)
+		return why_set(why, EINVAL, "the groups have %llu keys together, the call has %u", (unsigned long long)keys,
+			       call->key_count);
+	return 0;
+}
+
+static int check_call(const struct get_start *call, const struct layout *layout, struct why *why)
+{
+	uint64_t end = call->start + (uint64_t)call->key_count * layout->page_tokens;
+
+	if (!call->handle)
+		return why_set(why, EINVAL, "handle: the id is 0");
+	if (!call->key_count)
+		return why_set(why, EINVAL, "an empty batch: 0 keys");
+	if (call->class_mask >> layout->classes)
+		return why_set(why, EINVAL, "class mask 0x%x: the layout has %u classes", call->class_mask, layout->classes);
+	if (call->start % layout->page_tokens)
+		return why_set(why, EINVAL, "start: %llu tokens is within a page of %u", (unsigned long long)call->start,
+			       layout->page_tokens);
+	if (end < call->start)
+		return why_set(why, EINVAL, "start: %llu tokens and %u pages pass 2^64", (unsigned long long)call->start,
+			       call->key_count);
+	if (call->have && call->have < call->start)
+		return why_set(why, EINVAL, "have: %llu tokens end before start, %llu", (unsigned long long)call->have,
+			       (unsigned long long)call->start);
+	return check_groups(call, why);
+}
+
+/* ---- the handle ------------------------------------------------------------------------------------------------ */
+
+static bool bits_clear(struct vec32 *bits, uint32_t keys)
+{
+	uint32_t words = (keys + 63) / 64 * 2;
+
+	bits->count = 0;
+	if (!vec32_reserve(bits, words))
+		return false;
+	memset(bits->at, 0, words * sizeof(uint32_t));
+	bits->count = words;
+	return true;
+}
+
+static struct handle *handle_new(struct get_start *call, const struct layout *layout)
+{
+	struct holding *spare = session_spare(call->session, HOLDING_HANDLE);
+	struct handle *h = spare ? (struct handle *)spare : calloc(1, sizeof(*h));
+	uint32_t mask = call->class_mask ? call->class_mask : (1u << layout->classes) - 1;
+
+	if (!h)
+		return NULL;
+	h->holding = (struct holding){ .id = call->handle, .kind = HOLDING_HANDLE };
+	h->start = call->start;
+	h->keys = call->key_count;
+	h->first = call->have > call->start ? (uint32_t)((call->have - call->start) / layout->page_tokens) : 0;
+	if (call->have > call->start && (call->have - call->start) / layout->page_tokens > call->key_count)
+		h->first = call->key_count;
+	h->intact = 0;
+	h->class_mask = mask;
+	h->columns = 0;
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (mask >> c & 1 && !layout_is_row(layout, c))
+			h->class_of[h->columns++] = (uint8_t)c;
+	h->boundary = INDEX_NONE;
+	h->next = h->first;
+	h->run_at = h->run_count = h->row_count = 0;
+	h->entries.count = 0;
+	if (!bits_clear(&h->hits, h->keys) || !bits_clear(&h->restorable, h->keys) || !bits_clear(&h->grouped, h->keys)) {
+		handle_destroy(&h->holding);
+		return NULL;
+	}
+	return h;
+}
+
+int get_start_begin(struct get_start *call, struct why *why)
+{
+	const struct layout *layout = call->session->space->layout;
+	struct handle *h;
+	int r = check_call(call, layout, why);
+
+	if (r)
+		return r;
+	h = handle_new(call, layout);
+	if (!h)
+		return why_set(why, ENOMEM, "no memory for a handle over %u keys", call->key_count);
+	r = session_hold(call->session, &h->holding, why);
+	if (r) {
+		if (!session_reuse(call->session, &h->holding))
+			handle_destroy(&h->holding);
+		return r;
+	}
+	call->h = h;
+	call->key = 0;
+	call->missed = call->waiting = false;
+	call->waited_since_ns = 0;
+	call->hit_count = 0;
+	lock_take(&call->session->space->lock);
+	call->session->space->stats.get_calls++;
+	call->session->space->stats.handles++;
+	call->tick = index_tick(call->session->space->index);
+	lock_drop(&call->session->space->lock);
+	return 0;
+}
+
+/* ---- one chunk -------------------------------------------------------------------------------------------------- */
+
+static bool chunk_fetch(struct chunk *k)
+{
+	struct get_start *call = k->call;
+	struct handle *h = k->handle;
+
+	k->count = call->key_count - call->key;
+	if (k->count > INDEX_STEP_KEYS)
+		k->count = INDEX_STEP_KEYS;
+	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
+	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
+	index_prefetch(k->space->index, k->keys, k->count);
+	if (h->run_count + INDEX_STEP_KEYS > h->run_capacity) {
+		uint32_t capacity = 2 * h->run_capacity + 2 * INDEX_STEP_KEYS;
+		struct run *runs = realloc(h->runs, capacity * sizeof(*runs));
+
+		if (!runs)
+			return false;
+		h->runs = runs;
+		h->run_capacity = capacity;
+	}
+	if (k->layout->row_columns && h->row_count + INDEX_STEP_KEYS > h->row_capacity) {
+		uint32_t capacity = 2 * h->row_capacity + 2 * INDEX_STEP_KEYS;
+		struct row_pin *rows = realloc(h->rows, capacity * sizeof(*rows));
+
+		if (!rows)
+			return false;
+		h->rows = rows;
+		h->row_capacity = capacity;
+	}
+	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (h->columns + 1));
+}
+
+/* Under the lock: entries of this session's share of key @i's page. */
+static void note_entries(struct chunk *k, uint32_t i)
+{
+	struct handle *h = k->handle;
+	const struct index_hit *hit = &k->hits[i];
+
+	if (h->columns == 1 && hit->entry != INDEX_NONE) {
+		vec32_push(&h->entries, hit->entry);
+		return;
+	}
+	for (uint32_t c = 0; c < h->columns; c++) {
+		uint32_t class_index = h->class_of[c];
+		uint32_t column = layout_column(k->layout, class_index, k->call->session->share[class_index]);
+
+		vec32_push(&h->entries, index_value(k->space->index, hit->record, hit->page, column, NULL));
+	}
+}
+
+/* Under the lock: key @i hit; its record is held and its page was used. */
+static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
+{
+	struct handle *h = k->handle;
+	const struct index_hit *hit = &k->hits[i];
+	struct run *last = h->run_count ? &h->runs[h->run_count - 1] : NULL;
+
+	if (last && last->record == hit->record && last->end == key) {
+		last->end++;
+	} else {
+		session_pin(k->call->session, hit->record);
+		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1 };
+	}
+	/* one touch for a stretch of a record: that of its last page reaches all before it */
+	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].complete)
+		index_touch(k->space->index, hit->record, hit->page, k->call->tick);
+	note_entries(k, i);
+}
+
+/* Under the lock: does the end of @key's page allow a restore? Pages before it are complete. */
+static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
+{
+	struct handle *h = k->handle;
+	uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+	uint32_t row;
+
+	for (uint32_t c = 0; c < h->columns; c++)
+		if (!layout_has_value(k->layout, h->class_of[c], end))
+			return false;
+	if (!k->layout->row_columns || !(h->class_mask & ~k->page_classes))
+		return true;
+	row = index_find_row(k->space->index, &k->keys[i], h->class_mask);
+	if (row == INDEX_NONE)
+		return false;
+	session_pin(k->call->session, row);
+	index_touch(k->space->index, row, INDEX_PAGE_ROW, k->call->tick);
+	h->rows[h->row_count++] = (struct row_pin){ key, row };
+	return true;
+}
+
+/* Under the lock: is the page at @hit only lacking values that somebody is writing? */
+static bool in_flight(const struct chunk *k, const struct index_hit *hit)
+{
+	uint64_t end;
+
+	if (hit->record == INDEX_NONE)
+		return false;
+	end = index_consumed(k->space->index, hit->record, hit->page);
+	for (uint32_t c = 0; c < k->handle->columns; c++) {
+		uint32_t class_index = k->handle->class_of[c];
+
+		if (!layout_has_value(k->layout, class_index, end))
+			continue;
+		for (uint32_t s = 0; s < k->layout->class[class_index].shares; s++)
+			if (index_value(k->space->index, hit->record, hit->page, layout_column(k->layout, class_index, s),
+					&(bool){ false }) == INDEX_NONE)
+				return false;
+	}
+	return true;
+}
+
+/* Under the lock: looks the chunk up. Returns the keys done; *wait: the next one is in flight and worth waiting for. */
+static uint32_t chunk_work(struct chunk *k, bool *wait)
+{
+	struct get_start *call = k->call;
+	struct handle *h = k->handle;
+
+	index_lookup(k->space->index, k->keys, k->count, h->class_mask, k->hits);
+	*wait = false;
+	for (uint32_t i = 0; i < k->count; i++) {
+		uint32_t key = call->key + i;
+		uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+
+		if (k->hits[i].complete) {
+			bit_set(&h->hits, key);
+			call->hit_count++;
+		}
+		if (call->missed)
+			continue;
+		if (key < h->first) {
+			h->intact = key + 1;
+			continue;
+		}
+		if (!k->hits[i].complete) {
+			if (call->wait_inflight && in_flight(k, &k->hits[i]) && clock_now_ns() < call->deadline_ns) {
+				*wait = true;
+				return i;
+			}
+			call->missed = true;
+			continue;
+		}
+		h->intact = key + 1;
+		if (call->limit && end > call->limit)
+			continue;
+		note_hit(k, i, key);
+		if (boundary_allowed(k, i, key))
+			bit_set(&h->restorable, key);
+	}
+	return k->count;
+}
+
+/* ---- the answer -------------------------------------------------------------------------------------------------- */
+
+/* Walks the groups: which hit as a whole, which of their ends are restorable. Returns the deepest such end's key, or
+ * INDEX_NONE. */
+static uint32_t settle_groups(struct get_start *call)
+{
+	struct handle *h = call->h;
+	uint32_t groups = call->groups ? call->group_count : call->key_count;
+	uint32_t end = 0, deepest = INDEX_NONE;
+
+	call->prefix_hit_groups = groups;
+	call->first_miss_group_index = INDEX_NONE;
+	for (uint32_t g = 0; g < groups; g++) {
+		end += call->groups ? call->groups[g] : 1;
+		if (end > h->intact) {
+			call->prefix_hit_groups = g;
+			call->first_miss_group_index = g;
+			break;
+		}
+		if (bit_get(&h->restorable, end - 1)) {
+			bit_set(&h->grouped, end - 1);
+			deepest = end - 1;
+		}
+	}
+	return deepest;
+}
+
+static uint64_t handle_bytes(const struct get_start *call, const struct layout *layout, uint32_t deepest)
+{
+	const struct handle *h = call->h;
+	const struct session *s = call->session;
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < h->columns; c++) {
+		uint64_t payload = layout->class[h->class_of[c]].share[s->share[h->class_of[c]]].payload_bytes;
+		uint64_t values = deepest + 1 - h->first;
+
+		if (layout->class[h->class_of[c]].every_pages > 1) {
+			values = 0;
+			for (uint32_t key = h->first; key <= deepest; key++)
+				values += h->entries.at[(size_t)(key - h->first) * h->columns + c] != INDEX_NONE;
+		}
+		bytes += values * payload;
+	}
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (h->class_mask >> c & 1 && layout_is_row(layout, c))
+			bytes += layout->class[c].share[s->share[c]].payload_bytes;
+	return bytes;
+}
+
+/* Ranges that hold what may be transferred and that the session has not acknowledged. */
+static void list_missing(struct get_start *call, uint32_t deepest)
+{
+	struct session *s = call->session;
+	struct space *space = s->space;
+	const struct handle *h = call->h;
+	size_t count = (size_t)(deepest + 1 - h->first) * h->columns, i = 0;
+	uint64_t listed[SLOTS_MAX_GRANTS / 64];
+	bool all;
+
+	call->missing_count = 0;
+	lock_take(&space->lock);
+	all = s->acknowledged_version == slots_version(space->slots);
+	lock_drop(&space->lock);
+	if (all)
+		return;
+	memset(listed, 0, sizeof(listed));
+	while (i < count) {
+		size_t end = count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : count;
+
+		lock_take(&space->lock);
+		for (; i < end; i++) {
+			uint32_t grant;
+
+			if (h->entries.at[i] == INDEX_NONE)
+				continue;
+			grant = slots_grant_of(space->slots, h->entries.at[i]);
+			if ((s->acknowledged[grant / 64] | listed[grant / 64]) >> (grant % 64) & 1)
+				continue;
+			listed[grant / 64] |= 1ull << (grant % 64);
+			if (call->missing_count < call->missing_capacity)
+				call->missing[call->missing_count] = grant;
+			call->missing_count++;
+		}
+		lock_drop(&space->lock);
+	}
+	if (call->missing_count > call->missing_capacity)
+		call->missing_count = call->missing_capacity;
+}
+
+static void stop_waiting(struct get_start *call)
+{
+	struct space *space = call->session->space;
+
+	if (!call->waiting)
+		return;
+	call->waiting = false;
+	atomic_fetch_sub(&space->waiters, 1);
+	lock_take(&space->lock);
+	space->stats.waiting--;
+	space->stats.join_wait_us += (clock_now_ns() - call->waited_since_ns) / 1000;
+	lock_drop(&space->lock);
+}
+
+static void count_call(const struct get_start *call, uint32_t deepest, uint32_t released)
+{
+	const struct handle *h = call->h;
+	struct space *space = call->session->space;
+	uint32_t hit = h->intact > h->first ? h->intact - h->first : 0;
+
+	lock_take(&space->lock);
+	space->stats.keys_asked += h->keys - h->first;
+	space->stats.keys_local += hit;
+	space->stats.suffix_released += released;
+	if (deepest != INDEX_NONE)
+		space->stats.hit_tokens += (uint64_t)(deepest + 1 - h->first) * space->layout->page_tokens;
+	lock_drop(&space->lock);
+}
+
+static void get_start_finish(struct get_start *call)
+{
+	struct handle *h = call->h;
+	const struct layout *layout = call->session->space->layout;
+	uint32_t deepest = settle_groups(call), released;
+
+	stop_waiting(call);
+	if (call->hits)
+		memcpy(call->hits, h->hits.at, h->hits.count * sizeof(uint32_t));
+	if (call->restorable)
+		memcpy(call->restorable, h->restorable.at, h->restorable.count * sizeof(uint32_t));
+	call->raw_prefix_hit_len = (uint64_t)h->intact * layout->page_tokens;
+	call->first_miss_index = h->intact < h->keys ? h->intact : INDEX_NONE;
+	call->all_hit = h->intact == h->keys;
+	call->transferable_len = deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
+							 h->start + (uint64_t)(deepest + 1) * layout->page_tokens;
+	call->bytes = 0;
+	call->missing_count = 0;
+	released = handle_release_behind(call->session, h, deepest == INDEX_NONE ? 0 : deepest + 1);
+	count_call(call, deepest, released);
+	call->handle_live = deepest != INDEX_NONE;
+	if (!call->handle_live) {
+		session_drop(call->session, &h->holding, 0);
+		handle_retire(call->session, h);
+		return;
+	}
+	call->bytes = handle_bytes(call, layout, deepest);
+	list_missing(call, deepest);
+	session_unclaim(call->session, &h->holding);
+}
+
+void get_start_undo(struct get_start *call)
+{
+	stop_waiting(call);
+	handle_release_all(call->session, call->h);
+	session_forget(call->session, &call->h->holding);
+	handle_retire(call->session, call->h);
+}
+
+/* The first time one waits is announced, then looked again: what was committed in between is not missed. */
+static bool announce_wait(struct get_start *call)
+{
+	struct space *space = call->session->space;
+
+	if (call->waiting)
+		return false;
+	call->waiting = true;
+	call->waited_since_ns = clock_now_ns();
+	atomic_fetch_add(&space->waiters, 1);
+	lock_take(&space->lock);
+	space->stats.waiting++;
+	lock_drop(&space->lock);
+	return true;
+}
+
+int get_start_step(struct get_start *call, struct why *why)
+{
+	struct session *s = call->session;
+	struct space *space = s->space;
+	struct chunk k = { .call = call, .handle = call->h, .space = space, .layout = space->layout };
+	uint32_t stop = call->key + PUT_STEP_KEYS;
+
+	k.page_classes = 0;
+	for (uint32_t c = 0; c < call->h->columns; c++)
+		k.page_classes |= 1u << call->h->class_of[c];
+	while (call->key < call->key_count && call->key < stop && !(call->missed && !call->hits)) {
+		bool wait, over;
+
+		if (atomic_load(&s->ended)) {
+			get_start_undo(call);
+			return why_set(why, ESHUTDOWN, "the session has ended");
+		}
+		if (!chunk_fetch(&k)) {
+			get_start_undo(call);
+			return why_set(why, ENOMEM, "no memory for a handle over %u keys", call->key_count);
+		}
+		lock_take(&space->lock);
+		over = s->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
+		wait = false;
+		if (!over)
+			call->key += chunk_work(&k, &wait);
+		lock_drop(&space->lock);
+		if (over) {
+			get_start_undo(call);
+			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
+		}
+		if (wait && !announce_wait(call))
+			return STEP_WAIT;
+	}
+	if (call->key < call->key_count && !(call->missed && !call->hits))
+		return STEP_MORE;
+	get_start_finish(call);
+	return 0;
+}
+
+/* ---- PROBE -------------------------------------------------------------------------------------------------------- */
+
+int probe_step(struct probe *call, struct why *why)
+{
+	struct space *space = call->session->space;
+	uint32_t stop = call->key + PUT_STEP_KEYS;
+	struct index_hit hits[INDEX_STEP_KEYS];
+	struct key keys[INDEX_STEP_KEYS];
+
+	if (!call->key_count)
+		return why_set(why, EINVAL, "an empty batch: 0 keys");
+	if (!call->key) {
+		call->hit_count = call->prefix = 0;
+		call->missed = false;
+	}
+	while (call->key < call->key_count && call->key < stop) {
+		uint32_t n = call->key_count - call->key;
+		uint64_t word = 0;
+
+		n = n > INDEX_STEP_KEYS ? INDEX_STEP_KEYS : n;
+		memcpy(keys, &call->keys[call->key], n * sizeof(keys[0]));
+		__asm__ __volatile__("" : : "r"(keys) : "memory");
+		index_prefetch(space->index, keys, n);
+		lock_take(&space->lock);
+		index_lookup(space->index, keys, n, ~0u, hits);
+		lock_drop(&space->lock);
+		for (uint32_t i = 0; i < n; i++) {
+			word |= (uint64_t)hits[i].complete << i;
+			call->hit_count += hits[i].complete;
+			call->missed |= !hits[i].complete;
+			call->prefix += !call->missed;
+		}
+		if (call->hits)
+			call->hits[call->key / 64] = word;
+		call->key += n;
+	}
+	return call->key < call->key_count ? STEP_MORE : 0;
+}

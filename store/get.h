@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Handles and get plans: GET_START, GET_TRANSFER, GET_CANCEL, RELEASE, PROBE. Steps as in store/put.h.
+ */
+#ifndef PREFIXFS_STORE_GET_H
+#define PREFIXFS_STORE_GET_H
+
+#include "store/put.h"
+
+struct handle;
+struct get_plan;
+
+struct get_start {
+	struct session *session;
+	uint64_t handle;
+	const struct key *keys;    /* untrusted */
+	const uint32_t *groups;    /* our own copy, or NULL: every key for itself */
+	uint32_t key_count, group_count;
+	uint64_t start, have, limit; /* tokens; limit 0 = none */
+	uint32_t class_mask;       /* 0 = all */
+	bool wait_inflight;
+	uint64_t deadline_ns;      /* of the wait, clock_now_ns */
+	uint64_t *hits, *restorable; /* untrusted, written only, whole 64-bit words; or NULL. Without @hits
+	                              the search ends at the first miss and hit_count counts up to there */
+	uint32_t *missing;         /* untrusted, written only */
+	uint32_t missing_capacity;
+	/* out */
+	uint64_t raw_prefix_hit_len, transferable_len;
+	uint32_t prefix_hit_groups, first_miss_index, first_miss_group_index;
+	uint32_t hit_count, missing_count;
+	bool all_hit;
+	bool handle_live; /* false: nothing is transferable, the handle has ended already */
+	uint64_t bytes;   /* in memory, up to transferable_len */
+	/* private */
+	struct handle *h;
+	uint32_t key;
+	uint32_t tick;
+	bool missed;      /* the leading run of hits is over */
+	bool waiting;     /* announced */
+	uint64_t waited_since_ns;
+};
+
+/* EINVAL, EEXIST, EDQUOT. */
+int get_start_begin(struct get_start *call, struct why *why);
+int get_start_step(struct get_start *call, struct why *why); /* 0, STEP_MORE, STEP_WAIT or an error */
+/* The caller gives up waiting (interrupt, NONBLOCK): everything is undone. */
+void get_start_undo(struct get_start *call);
+
+struct get_transfer {
+	struct session *session;
+	uint64_t handle, plan;
+	uint64_t boundary, from, to; /* tokens */
+	uint32_t class_mask;         /* 0 = the handle's */
+	uint64_t *offsets;           /* untrusted, written only */
+	uint32_t offsets_capacity;
+	/* out */
+	uint64_t delivered_len;
+	uint32_t values;
+	bool handle_ended;
+	/* private */
+	struct handle *h;
+	struct get_plan *p;
+	uint32_t key;        /* next to answer */
+	uint32_t first, end; /* keys of the range */
+	uint32_t last;       /* key that ends at the boundary */
+	uint64_t bytes;
+};
+
+/* ENOENT (handle), EEXIST, EALREADY (plan), EINVAL (boundary not restorable, range), ENOSPC (offsets_capacity: names what
+ * is needed), ENXIO (a range is not acknowledged), EDQUOT. */
+int get_transfer_begin(struct get_transfer *call, struct why *why);
+int get_transfer_step(struct get_transfer *call, struct why *why);
+
+int get_cancel(struct session *session, uint64_t handle, struct why *why); /* ENOENT, EALREADY, EBUSY */
+/* One get plan. ENOENT, EALREADY, EINVAL for a put plan. Work in steps inside: no long lock. */
+int get_release(struct session *session, uint64_t plan, struct why *why);
+
+struct probe {
+	struct session *session;
+	const struct key *keys; /* untrusted */
+	uint32_t key_count;
+	uint64_t *hits;         /* untrusted, written only, or NULL */
+	/* out */
+	uint32_t hit_count, prefix;
+	/* private */
+	uint32_t key;
+	bool missed;
+};
+int probe_step(struct probe *call, struct why *why); /* 0 or STEP_MORE; pins nothing, refreshes nothing */
+
+#endif

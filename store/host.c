@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The host: its budget, the list of namespaces, the table of sessions.
+ */
+#include "store/host_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/session_private.h"
+
+int host_new(const struct host_config *config, struct host **ret, struct why *why)
+{
+	struct host *host;
+	int r;
+
+	if (config->memory_bytes < HOST_MIN_MEMORY)
+		return why_set(why, EINVAL, "memory: %llu bytes are under the least budget of %llu",
+			       (unsigned long long)config->memory_bytes, (unsigned long long)HOST_MIN_MEMORY);
+	if (config->populate_threads < 1 || config->populate_threads > 64)
+		return why_set(why, EINVAL, "populate_threads: %u is not within 1..64", config->populate_threads);
+	host = calloc(1, sizeof(*host));
+	if (!host)
+		return why_set(why, ENOMEM, "no memory for the host's tables");
+	host->config = *config;
+	lock_init(&host->lock, LOCK_HOST);
+	r = grower_new(config->populate_threads, &host->grower, why);
+	if (r) {
+		lock_destroy(&host->lock);
+		free(host);
+		return r;
+	}
+	*ret = host;
+	return 0;
+}
+
+static void host_end_sessions(struct host *host)
+{
+	for (uint32_t i = 0; i < HOST_MAX_SESSIONS; i++) {
+		struct session *s = NULL;
+
+		lock_take(&host->lock);
+		if (host->sessions[i])
+			s = session_ref(host->sessions[i]);
+		lock_drop(&host->lock);
+		if (s) {
+			session_release(s);
+			session_unref(&s);
+		}
+	}
+}
+
+void host_free(struct host **hp)
+{
+	struct host *host = *hp;
+
+	*hp = NULL;
+	if (!host)
+		return;
+	host_end_sessions(host);
+	quarantine_free_all(host);
+	grower_free(&host->grower);
+	for (uint32_t i = 0; i < host->space_count; i++)
+		space_unref(&host->spaces[i]);
+	lock_destroy(&host->lock);
+	free(host);
+}
+
+const struct host_config *host_config(const struct host *host)
+{
+	return &host->config;
+}
+
+int host_check_name(const char *name, size_t bytes, struct why *why)
+{
+	if (!bytes)
+		return why_set(why, EINVAL, "a namespace's name is empty");
+	if (bytes > HOST_MAX_NAME)
+		return why_set(why, ENAMETOOLONG, "a namespace's name has %zu bytes; the limit is %u", bytes, HOST_MAX_NAME);
+	if (name[0] == '.')
+		return why_set(why, EINVAL, "a namespace's name may not begin with a dot");
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned char c = (unsigned char)name[i];
+
+		if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '.' && c != '_' &&
+		    c != '-')
+			return why_set(why, EINVAL, "a namespace's name has byte 0x%02x at %zu; A-Z, a-z, 0-9, '.', '_' and "
+				       "'-' are allowed", c, i);
+	}
+	return 0;
+}
+
+bool host_reserve(struct host *host, uint64_t floor, uint64_t before, uint64_t after)
+{
+	uint64_t from = before > floor ? before : floor;
+	uint64_t to = after > floor ? after : floor;
+	uint64_t now = atomic_load(&host->reserved_bytes);
+
+	do {
+		if (to > from && now + (to - from) > host->config.memory_bytes)
+			return false;
+	} while (!atomic_compare_exchange_weak(&host->reserved_bytes, &now, now + to - from));
+	return true;
+}
+
+/* ---- namespaces ---------------------------------------------------------------------------------------------- */
+
+static struct space *host_find_locked(struct host *host, const char *name)
+{
+	lock_assert_held(&host->lock);
+	for (uint32_t i = 0; i < host->space_count; i++)
+		if (!strcmp(host->spaces[i]->name, name))
+			return host->spaces[i];
+	return NULL;
+}
+
+static int host_may_create(struct host *host, const char *name, struct why *why)
+{
+	lock_assert_held(&host->lock);
+	if (host_find_locked(host, name))
+		return why_set(why, EEXIST, "namespace %s exists", name);
+	if (host->space_count == HOST_MAX_SPACES)
+		return why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
+	return 0;
+}
+
+int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
+		      struct space **ret, struct why *why)
+{
+	struct space *space;
+	uint32_t serial = 0;
+	int r;
+
+	r = host_check_name(name, strlen(name), why);
+	if (!r) {
+		lock_take(&host->lock);
+		r = host_may_create(host, name, why);
+		serial = r ? 0 : ++host->last_serial;
+		lock_drop(&host->lock);
+	}
+	if (r) {
+		layout_free(&layout);
+		return r;
+	}
+	r = space_new(host, name, serial, layout, access, &space, why);
+	if (r)
+		return r;
+	lock_take(&host->lock);
+	r = host_may_create(host, name, why); /* somebody may have been faster */
+	if (!r) {
+		host->spaces[host->space_count++] = space_ref(space);
+		space->listed = true;
+	}
+	lock_drop(&host->lock);
+	if (r) {
+		space_unref(&space);
+		return r;
+	}
+	if (host->config.events.keep) {
+		host->config.events.keep(host->config.events.context, "segment", name, serial, segment_fd(space->segment));
+		host->config.events.keep(host->config.events.context, "tables", name, serial, space->tables_fd);
+	}
+	*ret = space;
+	return 0;
+}
+
+int host_space_remove(struct host *host, const char *name, struct why *why)
+{
+	struct space *space;
+
+	lock_take(&host->lock);
+	space = host_find_locked(host, name);
+	if (!space || space->sessions) {
+		int r = space ? why_set(why, EBUSY, "namespace %s has %u open sessions", name, space->sessions) :
+				why_set(why, ENOENT, "there is no namespace %s", name);
+
+		lock_drop(&host->lock);
+		return r;
+	}
+	space->listed = false;
+	for (uint32_t i = 0; i < host->space_count; i++)
+		if (host->spaces[i] == space) {
+			memmove(&host->spaces[i], &host->spaces[i + 1],
+				(host->space_count - i - 1) * sizeof(host->spaces[0]));
+			host->space_count--;
+			break;
+		}
+	lock_drop(&host->lock);
+	space_unref(&space);
+	return 0;
+}
+
+struct space *host_space_find(struct host *host, const char *name)
+{
+	struct space *space;
+
+	lock_take(&host->lock);
+	space = host_find_locked(host, name);
+	if (space)
+		space_ref(space);
+	lock_drop(&host->lock);
+	return space;
+}
+
+struct space *host_space_get(struct host *host, uint32_t serial)
+{
+	struct space *found = NULL;
+
+	lock_take(&host->lock);
+	for (uint32_t i = 0; i < host->space_count && !found; i++)
+		if (host->spaces[i]->serial == serial)
+			found = space_ref(host->spaces[i]);
+	lock_drop(&host->lock);
+	return found;
+}
+
+uint32_t host_space_list(struct host *host, uint32_t *serials, uint32_t capacity)
+{
+	uint32_t n;
+
+	lock_take(&host->lock);
+	n = host->space_count < capacity ? host->space_count : capacity;
+	for (uint32_t i = 0; i < n; i++)
+		serials[i] = host->spaces[i]->serial;
+	lock_drop(&host->lock);
+	return n;
+}
+
+void host_report(struct host *host, struct host_report *ret)
+{
+	struct space *spaces[HOST_MAX_SPACES];
+	uint32_t n;
+
+	*ret = (struct host_report){ .memory_bytes = host->config.memory_bytes };
+	lock_take(&host->lock);
+	n = host->space_count;
+	for (uint32_t i = 0; i < n; i++)
+		spaces[i] = space_ref(host->spaces[i]);
+	ret->sessions = host->session_count;
+	lock_drop(&host->lock);
+	ret->spaces = n;
+	for (uint32_t i = 0; i < n; i++) {
+		struct space_report report;
+
+		space_report(spaces[i], &report);
+		ret->floors_bytes += report.floor_bytes;
+		ret->granted_bytes += report.granted_bytes;
+		ret->used_bytes += report.slot_bytes;
+		space_unref(&spaces[i]);
+	}
+}

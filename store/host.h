@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The host's store: its memory budget, its namespaces ("spaces"), and the sessions open on them.
+ *
+ * Thread-safe throughout. What it tells the room above, it tells through struct host_events; no lock is held then, but
+ * for `record_gone` and `changed`, which are called under the space lock and may only note and return.
+ */
+#ifndef PREFIXFS_STORE_HOST_H
+#define PREFIXFS_STORE_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "index/layout.h"
+#include "index/tables.h"
+#include "store/segment.h"
+#include "store/stats.h"
+
+#define HOST_MAX_SPACES 64u
+#define HOST_MAX_SESSIONS 4096u
+#define HOST_MAX_NAME 64u /* bytes of a namespace's name: [A-Za-z0-9._-], not beginning with a dot */
+#define HOST_MIN_MEMORY (16ull << 20)
+
+struct host;
+struct space;
+struct session;
+
+enum host_change {
+	HOST_CHANGED_COMMIT, /* values became readable: what waits for them may look again */
+	HOST_CHANGED_ROOM,   /* slots became free after a NOROOM */
+	HOST_CHANGED_RANGES, /* the granted ranges' version rose */
+};
+
+struct host_events {
+	void *context;
+	/* Under the space lock: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
+	void (*changed)(void *context, struct space *space, enum host_change what);
+	/* Under the space lock: a record whose name the kernel may know is gone or has another name now. */
+	void (*record_gone)(void *context, struct space *space, uint64_t consumed, const struct key *endpoint);
+	/* A descriptor that should outlive this process: `what` is "segment", "tables" or "session". Borrowed. */
+	void (*keep)(void *context, const char *what, const char *name, uint64_t number, int fd);
+};
+
+struct host_config {
+	uint64_t memory_bytes;      /* budget for values, slots' padding included */
+	enum segment_wish wish;
+	bool populate;              /* false: grants are handed out unpopulated (benchmarks of the index only) */
+	unsigned populate_threads;  /* 1..64 */
+	uint32_t handle_ttl_ms;     /* 60,000 */
+	uint32_t fill_ttl_ms;       /* 60,000 */
+	uint32_t token_ttl_ms;      /* 10,000 */
+	const char *memory_fault;   /* tier_fault_new specification for reads of the mount, or NULL */
+	struct host_events events;
+};
+
+int host_new(const struct host_config *config, struct host **ret, struct why *why);
+/* Ends every session and space. No call may be under way. */
+void host_free(struct host **host);
+const struct host_config *host_config(const struct host *host);
+
+/* Is @name allowed for a namespace? EINVAL or ENAMETOOLONG with the sentence. */
+int host_check_name(const char *name, size_t bytes, struct why *why);
+
+/* ---- namespaces ---------------------------------------------------------------------------------------------- */
+
+struct space_access {
+	uid_t uid;
+	gid_t gid;
+	mode_t mode; /* permission bits of the namespace directory */
+};
+
+/* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's, default a quarter of
+ * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both),
+ * EINVAL (floor cannot hold one grant of each class and share), EMFILE, ENOMEM. *ret is referenced for the caller. */
+int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
+		      struct space **ret, struct why *why);
+/* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
+int host_space_remove(struct host *host, const char *name, struct why *why);
+struct space *host_space_find(struct host *host, const char *name); /* referenced, or NULL */
+/* The space of number @number (its serial, never reused), referenced, or NULL. Serials begin at 1. */
+struct space *host_space_get(struct host *host, uint32_t number);
+/* Serials of the spaces that exist, ascending; returns how many were written. */
+uint32_t host_space_list(struct host *host, uint32_t *serials, uint32_t capacity);
+struct space *space_ref(struct space *space);
+void space_unref(struct space **space);
+
+const char *space_name(const struct space *space);
+uint32_t space_serial(const struct space *space);
+const struct layout *space_layout(const struct space *space);
+int64_t space_created_s(const struct space *space);
+void space_access(struct space *space, struct space_access *ret);
+void space_set_access(struct space *space, const struct space_access *access);
+struct segment *space_segment(struct space *space);
+uint64_t space_generation(const struct space *space);
+
+/* A snapshot of everything that is counted. */
+struct space_report {
+	struct stats stats;
+	uint64_t budget_bytes;   /* the most it may have now: its floor plus what is free */
+	uint64_t floor_bytes;
+	uint64_t granted_bytes;
+	uint64_t resident_bytes; /* of the segment, as the file system counts */
+	uint64_t slots, slots_free, payload_bytes, slot_bytes;
+	uint64_t records, pages, hollow_pages, orphans;
+	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;
+	uint64_t index_bytes, table_bytes; /* memory of the index; touched memory of the tables */
+	uint64_t prewarm_done, prewarm_goal; /* bytes */
+};
+void space_report(struct space *space, struct space_report *ret);
+/* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
+size_t space_stats_text(struct space *space, char *to, size_t capacity);
+
+struct space_range { /* a ready grant */
+	uint64_t offset, length, slot_bytes;
+	uint32_t id, generation, class_index, share, node;
+};
+/* Ready grants from the @first-th on; returns how many were written, *total how many there are. */
+uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *ranges, uint32_t capacity,
+		      uint32_t *total, uint64_t *version);
+
+struct host_report {
+	uint64_t memory_bytes, floors_bytes, granted_bytes, used_bytes;
+	uint32_t spaces, sessions;
+};
+void host_report(struct host *host, struct host_report *ret);
+
+/* ---- records, for the mount ---------------------------------------------------------------------------------- */
+
+struct record_info {
+	uint32_t number, generation; /* of the record: both name it until it is gone */
+	struct key endpoint, parent;
+	bool root, orphan, whole, pinned;
+	uint64_t consumed;
+	uint32_t pages;
+	uint32_t pins, children;
+	uint32_t row_values;      /* values in its row; 0 = page-only */
+	uint64_t page_bytes;      /* length of `pages`: pages x page stride */
+	uint64_t row_bytes;       /* length of `row`, 0 = none */
+	uint64_t values, absent;  /* page values present and missing */
+	int64_t created_s, last_use_s;
+	bool parent_visible;      /* the parent record is linked and visible */
+	struct key parent_endpoint;
+	uint64_t parent_consumed;
+};
+
+/* Next visible record at or after *cursor (a record number); 1, or 0 at the end. Never holds the lock for long. */
+int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret);
+/* By endpoint key; -ENOENT. Marks its name as known to the kernel when @known. */
+int space_record_find(struct space *space, const struct key *endpoint, bool known, struct record_info *ret);
+/* By number and generation; -ENOENT once it is gone. */
+int space_record_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
+/* Evicts it whole: -EBUSY, -ENOTEMPTY, -ENOENT. With @check_only nothing is done but the checks. */
+int space_record_evict(struct space *space, uint32_t number, uint32_t generation, bool check_only, struct why *why);
+/* Bytes of `pages` (@row false) or `row` from @offset on: page, class, share, each value with its padding. At most
+ * @bytes, short only at the end; the record is pinned meanwhile, so bytes are never another's. -ENODATA where a value is
+ * absent, -ENOENT, -EIO. Blocks on the tier. */
+ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
+			  void *to, size_t bytes);
+
+/* Evicts until at least @bytes of slots were freed or nothing more can go; returns the bytes freed. */
+uint64_t space_evict_bytes(struct space *space, uint64_t bytes);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Put plans: PUT_START, PUT_COMMIT, PUT_ABORT.
+ *
+ * Each runs in steps: begin() checks and registers, step() works on at most PUT_STEP_KEYS keys, and between two steps
+ * the caller lets other requests have their turn. A call that began must be stepped to its end (0 or an error).
+ * Arrays marked untrusted lie in the client's call buffer: each element is read once, into memory of our own.
+ */
+#ifndef PREFIXFS_STORE_PUT_H
+#define PREFIXFS_STORE_PUT_H
+
+#include "store/session.h"
+#include "store/slots.h"
+
+#define PUT_STEP_KEYS 1024u
+#define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
+#define STEP_MORE 1 /* not done: step again, after others had their turn */
+#define STEP_WAIT 2 /* nothing to do before something changes or the deadline passes */
+
+/* Numbers as in the ABI; fs/ asserts that they are equal. */
+#define PUT_ANSWER_NONE 0xffffffffffffffffull
+#define PUT_ANSWER_EXISTS 0xfffffffffffffffeull
+#define PUT_ANSWER_INFLIGHT 0xfffffffffffffffdull
+#define PUT_ANSWER_DUPLICATE 0xfffffffffffffffcull
+
+enum put_status { PUT_OK, PUT_NOROOM, PUT_TOOBIG, PUT_COMMITTED, PUT_PENDING, PUT_LOST, PUT_ABORTED };
+
+#define PUT_ROOT 1u
+#define PUT_WHOLE 2u
+#define PUT_ROW_ONLY 4u
+
+struct put_group {
+	struct key parent;
+	uint64_t consumed;
+	uint32_t keys;
+	uint32_t class_mask;
+	uint32_t flags;
+	uint32_t priority;
+	uint32_t pause_ms;
+	uint32_t reserved;
+};
+
+struct put_plan;
+
+struct put_start {
+	struct session *session;
+	uint64_t plan;
+	const struct put_group *groups; /* our own copy, checked against each other here */
+	uint32_t group_count;
+	const struct key *keys;         /* untrusted */
+	uint32_t key_count;
+	uint32_t class_mask;
+	uint64_t *answers;              /* untrusted, written only */
+	uint32_t *status;               /* untrusted, written only */
+	/* out */
+	uint32_t new_values, groups_ok;
+	/* private to put.c */
+	struct put_plan *p;
+	uint32_t group, key;  /* being worked on */
+	uint32_t in_group;    /* keys of the group that are done */
+	uint32_t run;         /* open record, or none */
+	uint32_t run_pages;
+	struct key previous;  /* key before the next one */
+	struct slots_cursor cursor[LAYOUT_MAX_CLASSES];
+};
+
+/* Number of answers that PUT_START writes, to check the call buffer against. UINT64_MAX: the mask names no class. */
+uint64_t put_answer_count(const struct layout *layout, uint32_t class_mask, uint32_t keys, uint32_t groups);
+
+/* EINVAL, EROFS (read-only session), EEXIST (plan in use), EALREADY (plan ended), EDQUOT (too many plans). */
+int put_start_begin(struct put_start *call, struct why *why);
+int put_start_step(struct put_start *call, struct why *why); /* 0, STEP_MORE or an error, which undid everything */
+
+struct put_end {
+	struct session *session;
+	uint64_t plan;
+	uint64_t seq; /* the outcome is kept until it is acknowledged */
+	bool commit;
+	uint32_t first_group, group_count;
+	uint32_t *status; /* untrusted, written only */
+	/* out */
+	uint32_t done;
+	uint32_t outcome; /* enum put_status of the plan when it has ended, else PUT_OK */
+	/* private to put_end.c: what is done next */
+	struct put_plan *p;
+	uint32_t group, value, record, pin;
+};
+
+/* ENOENT (unknown plan), EALREADY (ended: outcome is set), EINVAL (range), EBUSY (another request is at it). */
+int put_end_begin(struct put_end *call, struct why *why);
+int put_end_step(struct put_end *call, struct why *why);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records as the mount shows them: walking, finding, describing, reading, evicting.
+ */
+#include "store/host.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "store/space.h"
+
+static bool record_current(struct space *space, uint32_t number, uint32_t generation)
+{
+	lock_assert_held(&space->lock);
+	return number < index_record_limit(space->index) && index_record_visible(space->index, number) &&
+	       index_record(space->index, number)->generation == generation;
+}
+
+/* Bytes of one page as `pages` shows it: every column's slot. */
+static uint64_t page_stride(const struct layout *layout)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares && !layout_is_row(layout, c); s++)
+			bytes += layout->class[c].share[s].slot_bytes;
+	return bytes;
+}
+
+static uint64_t row_stride(const struct layout *layout)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares && layout_is_row(layout, c); s++)
+			bytes += layout->class[c].share[s].slot_bytes;
+	return bytes;
+}
+
+static void describe_parent(struct space *space, const struct record *record, struct record_info *ret)
+{
+	if (record->parent == INDEX_NONE || !index_record_visible(space->index, record->parent))
+		return;
+	ret->parent_visible = true;
+	index_record_name(space->index, record->parent, &ret->parent_consumed, &ret->parent_endpoint);
+}
+
+static void describe(struct space *space, uint32_t number, struct record_info *ret)
+{
+	const struct layout *layout = space->layout;
+	const struct record *record = index_record(space->index, number);
+	const struct record_entry *entry = &space->tables.records[number];
+
+	lock_assert_held(&space->lock);
+	memset(ret, 0, sizeof(*ret));
+	ret->number = number;
+	ret->generation = record->generation;
+	index_record_name(space->index, number, &ret->consumed, &ret->endpoint);
+	ret->parent = entry->parent_key;
+	ret->root = entry->flags & RECORD_ROOT;
+	ret->whole = entry->flags & RECORD_WHOLE;
+	ret->pinned = entry->flags & RECORD_PINNED;
+	ret->orphan = record->flags & RECORD_FLAG_ORPHAN;
+	ret->pages = record->pages;
+	ret->pins = record->pins;
+	ret->children = record->children;
+	ret->page_bytes = record->pages * page_stride(layout);
+	for (uint32_t c = 0; c < layout->row_columns; c++) {
+		bool committed;
+
+		ret->row_values += index_value(space->index, number, INDEX_PAGE_ROW, c, &committed) != INDEX_NONE && committed;
+	}
+	ret->row_bytes = ret->row_values ? row_stride(layout) : 0;
+	ret->created_s = entry->created_s;
+	ret->last_use_s = entry->last_use_s;
+	describe_parent(space, record, ret);
+}
+
+/* Values present and absent: for a long record, in a stay of its own per piece of the record. */
+static int count_values(struct space *space, struct record_info *info)
+{
+	const struct layout *layout = space->layout;
+	uint32_t step = INDEX_STEP_KEYS / (layout->page_columns ? layout->page_columns : 1), page = 0;
+
+	step = step ? step : 1;
+	while (page < info->pages) {
+		uint32_t end = info->pages - page > step ? page + step : info->pages;
+
+		lock_take(&space->lock);
+		if (!record_current(space, info->number, info->generation)) {
+			lock_drop(&space->lock);
+			return -ENOENT;
+		}
+		for (; page < end && page < index_record(space->index, info->number)->pages; page++)
+			for (uint32_t c = 0; c < layout->page_columns; c++) {
+				bool committed;
+
+				if (index_value(space->index, info->number, (uint16_t)page, c, &committed) != INDEX_NONE && committed)
+					info->values++;
+				else
+					info->absent++;
+			}
+		page = end;
+		lock_drop(&space->lock);
+	}
+	return 0;
+}
+
+int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret)
+{
+	for (;;) {
+		uint32_t number, limit;
+
+		lock_take(&space->lock);
+		number = index_next_record(space->index, cursor);
+		limit = index_record_limit(space->index);
+		if (number != INDEX_NONE)
+			describe(space, number, ret);
+		lock_drop(&space->lock);
+		if (number != INDEX_NONE)
+			return 1;
+		if (*cursor >= limit)
+			return 0;
+	}
+}
+
+int space_record_find(struct space *space, const struct key *endpoint, bool known, struct record_info *ret)
+{
+	uint32_t number;
+
+	lock_take(&space->lock);
+	number = index_find_endpoint(space->index, endpoint);
+	if (number != INDEX_NONE && !index_record_visible(space->index, number))
+		number = INDEX_NONE;
+	if (number != INDEX_NONE) {
+		describe(space, number, ret);
+		if (known)
+			index_record(space->index, number)->flags |= RECORD_FLAG_KNOWN;
+	}
+	lock_drop(&space->lock);
+	return number == INDEX_NONE ? -ENOENT : 0;
+}
+
+int space_record_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret)
+{
+	bool current;
+
+	lock_take(&space->lock);
+	current = record_current(space, number, generation);
+	if (current)
+		describe(space, number, ret);
+	lock_drop(&space->lock);
+	return current ? count_values(space, ret) : -ENOENT;
+}
+
+int space_record_evict(struct space *space, uint32_t number, uint32_t generation, bool check_only, struct why *why)
+{
+	struct index_sink sink = space_sink(space);
+	uint64_t before = 0;
+	int r;
+
+	lock_take(&space->lock);
+	if (!record_current(space, number, generation)) {
+		r = why_set(why, ENOENT, "the record is gone");
+	} else if (check_only) {
+		r = index_may_evict_record(space->index, number, why);
+	} else {
+		before = index_counters(space->index)->pages;
+		r = index_evict_record(space->index, number, &sink, why);
+		space->stats.values_evicted += before - index_counters(space->index)->pages;
+		if (!r)
+			space_room(space);
+	}
+	lock_drop(&space->lock);
+	return r;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+struct piece {
+	uint64_t segment_offset;
+	uint64_t bytes;   /* to be read from there */
+	uint64_t zeroes;  /* then: the value's padding, which may be an older value's bytes */
+};
+
+/* Under the lock: where @offset of `pages` or `row` lies. 0 when a value is there, -ENODATA when it is absent. */
+static int locate(struct space *space, uint32_t number, bool row, uint64_t offset, struct piece *ret)
+{
+	const struct layout *layout = space->layout;
+	uint64_t stride = row ? row_stride(layout) : page_stride(layout);
+	uint16_t page = row ? INDEX_PAGE_ROW : (uint16_t)(offset / stride);
+	uint64_t within = row ? offset : offset % stride;
+
+	for (uint32_t c = 0; c < layout->classes; c++) {
+		if (layout_is_row(layout, c) != row)
+			continue;
+		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
+			const struct share *share = &layout->class[c].share[s];
+			bool committed;
+			uint32_t entry;
+
+			if (within >= share->slot_bytes) {
+				within -= share->slot_bytes;
+				continue;
+			}
+			entry = index_value(space->index, number, page, layout_column(layout, c, s), &committed);
+			if (entry == INDEX_NONE || !committed)
+				return -ENODATA;
+			ret->segment_offset = slots_offset(space->slots, entry) + within;
+			ret->bytes = within < share->payload_bytes ? share->payload_bytes - within : 0;
+			ret->zeroes = share->slot_bytes - within - ret->bytes;
+			return 0;
+		}
+	}
+	return -ENODATA;
+}
+
+/* Joins what follows in the segment while it follows in the file too. */
+static int locate_run(struct space *space, uint32_t number, bool row, uint64_t offset, uint64_t end, struct piece *ret)
+{
+	int r = locate(space, number, row, offset, ret);
+	uint64_t at;
+
+	if (r)
+		return r;
+	for (at = offset + ret->bytes + ret->zeroes; at < end && !ret->zeroes; at = offset + ret->bytes + ret->zeroes) {
+		struct piece more;
+
+		if (locate(space, number, row, at, &more) || more.segment_offset != ret->segment_offset + ret->bytes)
+			break;
+		ret->bytes += more.bytes;
+		ret->zeroes = more.zeroes;
+	}
+	return 0;
+}
+
+static uint64_t file_size(struct space *space, uint32_t number, bool row)
+{
+	const struct record *record = index_record(space->index, number);
+
+	return row ? row_stride(space->layout) : record->pages * page_stride(space->layout);
+}
+
+/* One piece at @offset: held by a pin while it is read. Bytes, 0 at the end, or an error. */
+static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, char *to,
+			  size_t bytes)
+{
+	struct piece piece = { 0 };
+	uint64_t size = 0, n;
+	int r = 0;
+
+	lock_take(&space->lock);
+	if (!record_current(space, number, generation)) {
+		lock_drop(&space->lock);
+		return -ENOENT;
+	}
+	size = file_size(space, number, row);
+	if (offset < size) {
+		if (bytes > size - offset)
+			bytes = (size_t)(size - offset);
+		r = locate_run(space, number, row, offset, offset + bytes, &piece);
+		if (!r)
+			space_pin(space, number);
+	}
+	lock_drop(&space->lock);
+	if (offset >= size || r)
+		return r;
+	n = piece.bytes < bytes ? piece.bytes : bytes;
+	if (n)
+		r = tier_read(space->memory, piece.segment_offset, to, n);
+	if (bytes > n && piece.zeroes) {
+		uint64_t zeroes = piece.zeroes < bytes - n ? piece.zeroes : bytes - n;
+
+		memset(to + n, 0, zeroes);
+		n += zeroes;
+	}
+	lock_take(&space->lock);
+	space_unpin(space, number);
+	if (r)
+		space->stats.read_errors++;
+	lock_drop(&space->lock);
+	return r ? r : (ssize_t)n;
+}
+
+ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
+			  void *to, size_t bytes)
+{
+	size_t done = 0;
+
+	lock_assert_none_held();
+	while (done < bytes) {
+		ssize_t n = read_piece(space, number, generation, row, offset + done, (char *)to + done, bytes - done);
+
+		if (n < 0 && !(n == -ENODATA && done))
+			return n; /* a record that went meanwhile: an error, never a short file */
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+/* ---- evicting by size -------------------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static uint64_t taken_bytes(const struct space *space)
+{
+	const struct layout *layout = space->layout;
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
+			struct slots_usage usage;
+
+			slots_usage(space->slots, c, s, &usage);
+			bytes += usage.slot_bytes;
+		}
+	return bytes;
+}
+
+uint64_t space_evict_bytes(struct space *space, uint64_t bytes)
+{
+	uint64_t freed = 0;
+	bool more = true;
+
+	while (freed < bytes && more) {
+		lock_take(&space->lock);
+		for (uint32_t i = 0; i < INDEX_STEP_KEYS && freed < bytes && more; i++) {
+			struct index_sink sink = space_sink(space);
+			uint64_t before = taken_bytes(space);
+
+			more = !index_evict_page(space->index, NULL, NULL, &sink);
+			space->stats.values_evicted += more;
+			freed += before - taken_bytes(space);
+		}
+		space_room(space);
+		lock_drop(&space->lock);
+	}
+	return freed;
+}

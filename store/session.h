@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions: one open of ctl, what it holds, and what happens to that when it ends.
+ *
+ *   NEW       opened                                   session_new
+ *   OFFERED   ATTACH answered, token not yet shown     session_attach
+ *   ATTACHED  the token came over the socket           session_welcome
+ *   ENDED     released, or its process is gone         session_release, host_process_gone
+ *
+ * At the end open handles and get plans are released; open put plans are lost: their slots go to quarantine if the process
+ * still lives (it may still be writing) and are freed by host_process_gone. Requests hold a reference; the end waits for
+ * the last one that runs.
+ */
+#ifndef PREFIXFS_STORE_SESSION_H
+#define PREFIXFS_STORE_SESSION_H
+
+#include "store/host.h"
+
+#define SESSION_RANK_NONE 0xffffffffu
+
+/* Opens a session on @space. EMFILE over HOST_MAX_SESSIONS. Referenced for the caller; the opener's fields are display. */
+int session_new(struct host *host, struct space *space, pid_t pid, uid_t uid, gid_t gid, bool read_only,
+		struct session **ret, struct why *why);
+struct session *session_get(struct host *host, uint64_t number); /* referenced, or NULL */
+void session_unref(struct session **session);
+uint64_t session_number(const struct session *session);
+struct space *session_space(const struct session *session); /* the session's reference */
+
+struct session_attach {
+	uint8_t client_id[16];
+	uint32_t rank, node;
+	uint64_t call_buffer_bytes; /* in: wanted, within the ABI's limits; out: given */
+	uint8_t token[16];          /* out */
+};
+/* EISCONN when it was attached already; EINVAL for a rank outside the world; ENOMEM. A second ATTACH before the token
+ * was shown makes a new token. */
+int session_attach(struct session *session, struct session_attach *attach, struct why *why);
+/* Has the space's floor been populated? For ATTACH with WAIT_PREWARM. */
+bool session_prewarmed(const struct session *session);
+
+/* The peer of the socket shows @token: uid and gid must be allowed what the session's open was allowed (owner, group or
+ * other bits of the namespace). @groups: the peer's further groups. On success the session is ATTACHED; *segment_fd and
+ * *buffer_fd are borrowed until the session ends, *ret is referenced: keep it until both were sent. EACCES, ENOENT
+ * (unknown, used or expired token). */
+int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
+		    int group_count, struct session **ret, int *segment_fd, int *buffer_fd, struct why *why);
+
+/* The descriptor was released. What it holds ends. Drops no reference. */
+void session_release(struct session *session);
+/* The process that attached session @number is gone: the session ends if it had not, its quarantine is freed. */
+void host_process_gone(struct host *host, uint64_t number);
+/* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens. About once a
+ * second. */
+void host_maintain(struct host *host);
+
+/* ---- around each request ------------------------------------------------------------------------------------- */
+
+/* A request begins: ENOTCONN before ATTACHED, ESHUTDOWN after the end. Takes @acked_seq into account. */
+int session_enter(struct session *session, uint64_t acked_seq, struct why *why);
+void session_leave(struct session *session);
+/* The call buffer, mapped for the session's life; its client writes there at any time. */
+void *session_call_buffer(const struct session *session, uint64_t *bytes);
+
+/* Acknowledged ranges. @accepted counts; ESTALE when one was unknown or of another generation. */
+struct session_ack {
+	uint32_t id, generation;
+};
+int session_ack_ranges(struct session *session, const struct session_ack *acks, uint32_t count, uint32_t *accepted,
+		       struct why *why);
+
+/* The last failed request: kept for LAST_ERROR and sessions/<id>. */
+void session_note_error(struct session *session, uint64_t seq, uint32_t op, const struct why *why);
+void session_last_error(struct session *session, uint64_t *seq, uint32_t *op, struct why *ret);
+
+struct session_info {
+	uint64_t number;
+	pid_t pid;            /* display only */
+	uid_t uid;
+	uint32_t rank;
+	bool read_only, attached;
+	char space[HOST_MAX_NAME + 1];
+	uint32_t put_plans, get_plans, handles;
+	uint64_t prepared_bytes, pinned_values;
+	int64_t opened_s;
+	uint64_t oldest_ms;   /* age of the oldest plan or handle */
+	char error[480];
+};
+uint32_t host_session_list(struct host *host, uint64_t *numbers, uint32_t capacity);
+int session_info(struct host *host, uint64_t number, struct session_info *ret); /* -ENOENT */
+
+#endif

@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One namespace: its making and unmaking, its grants within the budget, its counters.
+ */
+#include "store/space.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/base/clock.h"
+#include "store/base/memory.h"
+#include "store/host_private.h"
+
+#define SEGMENT_UNIT (2ull << 20)
+#define MIN_HOLLOW 1024u
+
+static uint64_t align_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+/* ---- making -------------------------------------------------------------------------------------------------- */
+
+static uint64_t layout_least_slot(const struct layout *layout)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares; s++)
+			if (layout->class[c].share[s].slot_bytes < least)
+				least = layout->class[c].share[s].slot_bytes;
+	return least;
+}
+
+/* The tables are as large as the whole budget in the smallest slots could need: address space, touched as it fills. */
+static int space_tables(struct space *space, uint64_t budget, uint32_t *ret_entry_limit, uint32_t *ret_names,
+			struct why *why)
+{
+	uint64_t values = budget / layout_least_slot(space->layout);
+	uint64_t entries = align_up(values, TABLES_GRANT_ENTRIES) +
+			   (budget / SEGMENT_UNIT + 1) * (uint64_t)TABLES_GRANT_ENTRIES;
+	uint64_t hollow = align_up(values / 16 + MIN_HOLLOW, TABLES_GRANT_ENTRIES);
+	uint64_t names = values + hollow;
+	struct tables_config config;
+	void *memory;
+	size_t bytes;
+
+	if (entries + hollow >= 1u << 31)
+		return why_set(why, EINVAL, "memory: %llu bytes in values of %llu need %llu entries; the limit is 2^31",
+			       (unsigned long long)budget, (unsigned long long)layout_least_slot(space->layout),
+			       (unsigned long long)(entries + hollow));
+	config = (struct tables_config){
+		.grants = SLOTS_MAX_GRANTS,
+		.records = (uint32_t)names,
+		.groups = SPACE_GROUPS,
+		.entries = (uint32_t)(entries + hollow),
+		.generation = space->generation,
+		.identity = space->layout->identity,
+		.fingerprint = space->layout->fingerprint,
+	};
+	bytes = tables_bytes(&config);
+	space->tables_fd = memfd_create("prefixfs-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (space->tables_fd < 0 || ftruncate(space->tables_fd, (off_t)bytes))
+		return why_set(why, errno, "namespace %s: no memory file of %zu bytes for its tables", space->name, bytes);
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, space->tables_fd, 0);
+	if (memory == MAP_FAILED)
+		return why_set(why, errno, "namespace %s: cannot map %zu bytes of tables", space->name, bytes);
+	space->tables_memory = memory;
+	tables_format(&space->tables, memory, &config);
+	*ret_entry_limit = (uint32_t)entries;
+	*ret_names = (uint32_t)names;
+	return 0;
+}
+
+static int space_segment_new(struct space *space, uint64_t budget, struct why *why)
+{
+	struct segment_config config = {
+		.name = space->name,
+		.bytes = align_up(budget, SEGMENT_UNIT),
+		.expected_bytes = align_up(space->floor_bytes, SEGMENT_UNIT),
+		.wish = space->host->config.wish,
+	};
+	int r = segment_new(&config, &space->segment, why);
+
+	if (r)
+		return r;
+	space->memory = tier_memory_new(space->segment);
+	if (!space->memory)
+		return why_set(why, ENOMEM, "namespace %s: no memory for its tier", space->name);
+	if (space->host->config.memory_fault) {
+		struct tier *faulty;
+
+		r = tier_fault_new(space->memory, space->host->config.memory_fault, &faulty, why);
+		if (r)
+			return r;
+		space->memory = faulty;
+	}
+	return 0;
+}
+
+/* Tokens that the ready and coming grants of (class, share) hold values for: what the floor is shared out by. */
+static uint64_t coverage(const struct space *space, uint32_t class_index, uint32_t share, uint64_t slots)
+{
+	const struct layout *layout = space->layout;
+	uint64_t every = layout_is_row(layout, class_index) ?
+				 SPACE_ROW_INTERVAL :
+				 (uint64_t)layout->class[class_index].every_pages * layout->page_tokens;
+
+	return slots * every + share; /* equal ones in order */
+}
+
+/* Cuts the floor into grants: one for each (class, share), then for the one that covers the fewest tokens, until the floor
+ * is used up. */
+static int space_cut_floor(struct space *space, struct why *why)
+{
+	const struct layout *layout = space->layout;
+	uint64_t slots[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES] = { 0 };
+	uint64_t left = space->floor_bytes;
+	struct slots_grant grant;
+	uint32_t id;
+
+	for (;;) {
+		uint32_t class_index = 0, share = 0;
+		uint64_t least = UINT64_MAX, bytes;
+		int r;
+
+		for (uint32_t c = 0; c < layout->classes; c++)
+			for (uint32_t s = 0; s < layout->class[c].shares; s++)
+				if (coverage(space, c, s, slots[c][s]) < least) {
+					least = coverage(space, c, s, slots[c][s]);
+					class_index = c;
+					share = s;
+				}
+		bytes = slots_grant_bytes(space->slots, class_index, share);
+		if (bytes > left) {
+			if (slots[class_index][share] == 0)
+				return why_set(why, EINVAL, "namespace %s: a floor of %llu bytes is too small: class %s needs a "
+					       "grant of %llu and %llu are left", space->name,
+					       (unsigned long long)space->floor_bytes, layout->class[class_index].name,
+					       (unsigned long long)bytes, (unsigned long long)left);
+			return 0;
+		}
+		r = slots_grant_begin(space->slots, class_index, share, TABLES_NONE, &id);
+		if (r == SLOTS_E_FULL)
+			return 0;
+		if (r)
+			return why_set(why, -r, "namespace %s: no memory for a grant", space->name);
+		slots_grant_get(space->slots, id, &grant);
+		slots[class_index][share] += grant.slots;
+		space->granted_bytes += bytes;
+		space->stats.grants_begun++;
+		left -= bytes;
+	}
+}
+
+/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
+static bool push_grant(struct space *space, const struct slots_grant *grant, bool prewarm)
+{
+	struct grower_job job = {
+		.space = space,
+		.length = grant->length,
+		.offset = grant->offset,
+		.grant = grant->id,
+		.node = grant->node,
+		.first_entry = grant->first_entry,
+		.slots = grant->slots,
+		.populate = space->host->config.populate,
+		.prewarm = prewarm,
+	};
+
+	return grower_push(space->host->grower, &job);
+}
+
+void space_look_ahead(struct space *space)
+{
+	struct index_mark mark = index_mark(space->index);
+	struct grower_job job = { .space = space, .mark = mark };
+
+	if (mark.record + INDEX_AHEAD_RECORDS / 2 < space->ahead.record &&
+	    mark.unit + INDEX_AHEAD_UNITS / 2 < space->ahead.unit)
+		return;
+	if (!grower_push(space->host->grower, &job))
+		return;
+	space->ahead.record = mark.record + INDEX_AHEAD_RECORDS;
+	space->ahead.unit = mark.unit + INDEX_AHEAD_UNITS;
+}
+
+static void space_prewarm(struct space *space)
+{
+	space_look_ahead(space);
+	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
+		struct slots_grant grant;
+
+		if (!slots_grant_get(space->slots, id, &grant))
+			continue;
+		if (push_grant(space, &grant, true))
+			space->prewarm_goal += grant.length;
+		else
+			slots_grant_ready(space->slots, id);
+	}
+}
+
+static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t names, struct why *why)
+{
+	struct slots_config slots = {
+		.layout = space->layout,
+		.tables = &space->tables,
+		.guard = &space->lock,
+		.segment_bytes = segment_bytes(space->segment),
+		.budget_bytes = space->floor_bytes,
+		.entry_limit = entry_limit,
+	};
+	struct index_config index = {
+		.layout = space->layout,
+		.tables = &space->tables,
+		.guard = &space->lock,
+		.max_pages = names,
+		.hollow_first = entry_limit,
+		.hollow_count = space->tables.entry_capacity - entry_limit,
+		.gone = space->host->config.events.record_gone ? space_record_gone : NULL,
+		.gone_context = space,
+	};
+	int r = index_new(&index, &space->index, why);
+
+	return r ? r : slots_new(&slots, &space->slots, why);
+}
+
+static void space_capacities(struct space *space)
+{
+	for (uint32_t c = 0; c < space->layout->classes; c++)
+		for (uint32_t s = 0; s < space->layout->class[c].shares; s++)
+			space->capacity[c][s] = slots_capacity(space->slots, c, s, space->host->config.memory_bytes);
+}
+
+static int space_build(struct space *space, struct why *why)
+{
+	struct host *host = space->host;
+	uint32_t entry_limit = 0, names = 0;
+	int r;
+
+	if (!host_reserve(host, 0, 0, space->floor_bytes)) {
+		uint64_t floor = space->floor_bytes;
+
+		space->floor_bytes = 0; /* nothing reserved, nothing to give back */
+		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and %llu already promised exceed the host's "
+			       "memory of %llu", space->name, (unsigned long long)floor,
+			       (unsigned long long)atomic_load(&host->reserved_bytes),
+			       (unsigned long long)host->config.memory_bytes);
+	}
+	r = space_segment_new(space, host->config.memory_bytes, why);
+	r = r ? r : space_tables(space, host->config.memory_bytes, &entry_limit, &names, why);
+	r = r ? r : space_index_new(space, entry_limit, names, why);
+	if (r)
+		return r;
+	space->group_free = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
+	space->group_owner = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
+	if (!space->group_free || !space->group_owner)
+		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
+	lock_take(&space->lock);
+	space_capacities(space);
+	r = space_cut_floor(space, why);
+	if (!r)
+		space_prewarm(space);
+	lock_drop(&space->lock);
+	return r;
+}
+
+int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
+	      const struct space_access *access, struct space **ret, struct why *why)
+{
+	struct space *space = calloc(1, sizeof(*space));
+	int r;
+
+	if (!space) {
+		layout_free(&layout);
+		return why_set(why, ENOMEM, "no memory for namespace %s", name);
+	}
+	space->host = host;
+	snprintf(space->name, sizeof(space->name), "%s", name);
+	space->serial = serial;
+	atomic_store(&space->refs, 1);
+	space->layout = layout;
+	space->tables_fd = -1;
+	space->generation = 1;
+	space->created_s = (int64_t)clock_wall_s();
+	space->access = *access;
+	space->floor_bytes = layout->floor_bytes ? layout->floor_bytes : host->config.memory_bytes / 4;
+	lock_init(&space->lock, LOCK_SPACE);
+	r = space_build(space, why);
+	if (r) {
+		space_unref(&space);
+		return r;
+	}
+	*ret = space;
+	return 0;
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------------ */
+
+struct space *space_ref(struct space *space)
+{
+	atomic_fetch_add(&space->refs, 1);
+	return space;
+}
+
+void space_unref(struct space **sp)
+{
+	struct space *space = *sp;
+	uint64_t granted;
+
+	*sp = NULL;
+	if (!space || atomic_fetch_sub(&space->refs, 1) != 1)
+		return;
+	granted = space->granted_bytes;
+	host_reserve(space->host, 0, granted > space->floor_bytes ? granted : space->floor_bytes, 0);
+	slots_free(&space->slots);
+	index_free(&space->index);
+	if (space->memory)
+		space->memory->ops->free(&space->memory);
+	segment_free(&space->segment);
+	if (space->tables_memory)
+		munmap(space->tables_memory, space->tables.bytes);
+	if (space->tables_fd >= 0)
+		close(space->tables_fd);
+	memory_release(&space->group_free, SPACE_GROUPS * sizeof(uint32_t));
+	memory_release(&space->group_owner, SPACE_GROUPS * sizeof(uint32_t));
+	layout_free(&space->layout);
+	lock_destroy(&space->lock);
+	free(space);
+}
+
+const char *space_name(const struct space *space)
+{
+	return space->name;
+}
+
+uint32_t space_serial(const struct space *space)
+{
+	return space->serial;
+}
+
+const struct layout *space_layout(const struct space *space)
+{
+	return space->layout;
+}
+
+int64_t space_created_s(const struct space *space)
+{
+	return space->created_s;
+}
+
+struct segment *space_segment(struct space *space)
+{
+	return space->segment;
+}
+
+uint64_t space_generation(const struct space *space)
+{
+	return space->generation;
+}
+
+void space_access(struct space *space, struct space_access *ret)
+{
+	lock_take(&space->host->lock);
+	*ret = space->access;
+	lock_drop(&space->host->lock);
+}
+
+void space_set_access(struct space *space, const struct space_access *access)
+{
+	lock_take(&space->host->lock);
+	space->access = *access;
+	lock_drop(&space->host->lock);
+}
+
+/* ---- grants -------------------------------------------------------------------------------------------------- */
+
+static bool grant_on_its_way(const struct space *space, uint32_t class_index, uint32_t share)
+{
+	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
+		struct slots_grant grant;
+
+		if (slots_grant_get(space->slots, id, &grant) && !grant.ready && grant.class_index == class_index &&
+		    grant.share == share)
+			return true;
+	}
+	return false;
+}
+
+bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
+{
+	uint64_t bytes = slots_grant_bytes(space->slots, class_index, share);
+	struct slots_grant grant;
+	uint32_t id;
+
+	lock_assert_held(&space->lock);
+	if (grant_on_its_way(space, class_index, share))
+		return true;
+	if (!host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + bytes))
+		return false;
+	if (slots_grant_begin(space->slots, class_index, share, node, &id)) {
+		host_reserve(space->host, space->floor_bytes, space->granted_bytes + bytes, space->granted_bytes);
+		return false;
+	}
+	space->granted_bytes += bytes;
+	space->stats.grants_begun++;
+	slots_grant_get(space->slots, id, &grant);
+	if (!push_grant(space, &grant, false)) {
+		slots_grant_ready(space->slots, id);
+		space_ranges_changed(space);
+	}
+	return true;
+}
+
+void space_grant_done(struct space *space, uint32_t id, int error)
+{
+	struct slots_grant grant;
+
+	lock_take(&space->lock);
+	if (error) {
+		slots_grant_get(space->slots, id, &grant);
+		slots_grant_end(space->slots, id);
+		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
+		space->granted_bytes -= grant.length;
+		space->stats.grants_failed++;
+	} else {
+		slots_grant_ready(space->slots, id);
+		space_ranges_changed(space);
+		space_room(space);
+	}
+	lock_drop(&space->lock);
+}
+
+uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *ranges, uint32_t capacity,
+		      uint32_t *total, uint64_t *version)
+{
+	uint32_t n = 0, seen = 0;
+
+	lock_take(&space->lock);
+	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
+		struct slots_grant grant;
+
+		if (!slots_grant_get(space->slots, id, &grant) || !grant.ready)
+			continue;
+		if (seen++ >= first && n < capacity)
+			ranges[n++] = (struct space_range){ grant.offset, grant.length, grant.slot_bytes, grant.id,
+							    grant.generation, grant.class_index, grant.share, grant.node };
+	}
+	*total = seen;
+	*version = slots_version(space->slots);
+	lock_drop(&space->lock);
+	return n;
+}
+
+/* ---- slots, groups, pins ------------------------------------------------------------------------------------- */
+
+static void space_slot_freed(void *context, uint32_t entry)
+{
+	struct space *space = context;
+
+	slots_give(space->slots, entry);
+}
+
+struct index_sink space_sink(struct space *space)
+{
+	return (struct index_sink){ space_slot_freed, space };
+}
+
+uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint64_t plan, uint32_t number, uint32_t owner)
+{
+	struct group_entry *group;
+	uint32_t n;
+
+	lock_assert_held(&space->lock);
+	if (space->group_free_count)
+		n = space->group_free[--space->group_free_count];
+	else if (space->group_next < SPACE_GROUPS)
+		n = space->group_next++;
+	else
+		return 0;
+	group = &space->tables.groups[n];
+	memcpy(group->client_id, client_id, sizeof(group->client_id));
+	group->plan = plan;
+	group->number = number;
+	atomic_store_explicit(&group->state, GROUP_PREPARED, memory_order_relaxed);
+	tables_seal_group(&space->tables, n);
+	space->group_owner[n] = owner;
+	space->stats.groups_open++;
+	return n + 1;
+}
+
+void space_group_free(struct space *space, uint32_t group)
+{
+	lock_assert_held(&space->lock);
+	atomic_store_explicit(&space->tables.groups[group - 1].state, GROUP_FREE, memory_order_release);
+	space->group_free[space->group_free_count++] = group - 1;
+	space->stats.groups_open--;
+}
+
+void space_unquarantine(struct space *space, uint32_t entry)
+{
+	lock_assert_held(&space->lock);
+	index_quarantine_end(space->index, entry);
+	slots_give(space->slots, entry);
+}
+
+void space_pin(struct space *space, uint32_t record)
+{
+	index_pin(space->index, record);
+	space->stats.pins++;
+}
+
+void space_unpin(struct space *space, uint32_t record)
+{
+	struct index_sink sink = space_sink(space);
+
+	space->stats.pins--;
+	index_unpin(space->index, record, &sink);
+}
+
+/* ---- telling ------------------------------------------------------------------------------------------------- */
+
+static void space_tell(struct space *space, enum host_change what)
+{
+	const struct host_events *events = &space->host->config.events;
+
+	lock_assert_held(&space->lock);
+	if (events->changed)
+		events->changed(events->context, space, what);
+}
+
+void space_committed(struct space *space)
+{
+	if (atomic_load(&space->waiters))
+		space_tell(space, HOST_CHANGED_COMMIT);
+}
+
+void space_room(struct space *space)
+{
+	if (!space->refused)
+		return;
+	space->refused = false;
+	space_tell(space, HOST_CHANGED_ROOM);
+}
+
+void space_ranges_changed(struct space *space)
+{
+	space_tell(space, HOST_CHANGED_RANGES);
+}
+
+void space_record_gone(void *context, uint64_t consumed, const struct key *endpoint)
+{
+	struct space *space = context;
+	const struct host_events *events = &space->host->config.events;
+
+	events->record_gone(events->context, space, consumed, endpoint);
+}
+
+/* ---- counting ------------------------------------------------------------------------------------------------ */
+
+static uint64_t file_bytes(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+void space_report(struct space *space, struct space_report *ret)
+{
+	const struct layout *layout = space->layout;
+	const struct index_counters *counters;
+	struct space_report r = { 0 };
+	uint64_t reserved;
+
+	lock_take(&space->lock);
+	r.stats = space->stats;
+	r.granted_bytes = space->granted_bytes;
+	for (uint32_t c = 0; c < layout->classes; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
+			struct slots_usage usage;
+
+			slots_usage(space->slots, c, s, &usage);
+			r.slots += usage.slots;
+			r.slots_free += usage.free;
+			r.payload_bytes += usage.payload_bytes;
+			r.slot_bytes += usage.slot_bytes;
+		}
+	counters = index_counters(space->index);
+	r.records = counters->records;
+	r.pages = counters->pages;
+	r.hollow_pages = counters->hollow_pages;
+	r.orphans = counters->orphans;
+	r.victims_selected = counters->victims_selected;
+	r.victims_freed = counters->victims_freed;
+	r.victims_restored = counters->victims_restored;
+	r.victims_obsolete = counters->victims_obsolete;
+	r.victims_pending = counters->victims_pending;
+	r.index_bytes = index_memory_bytes(space->index);
+	lock_drop(&space->lock);
+	reserved = atomic_load(&space->host->reserved_bytes);
+	r.floor_bytes = space->floor_bytes;
+	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) +
+			 (space->host->config.memory_bytes - reserved);
+	r.resident_bytes = segment_resident_bytes(space->segment);
+	r.table_bytes = file_bytes(space->tables_fd);
+	r.prewarm_done = atomic_load(&space->prewarm_done);
+	r.prewarm_goal = space->prewarm_goal;
+	*ret = r;
+}
+
+size_t space_stats_text(struct space *space, char *to, size_t capacity)
+{
+	struct space_report r;
+	size_t used = 0;
+
+#define LINE(name, value)                                                                                          \
+	do {                                                                                                       \
+		char line[96];                                                                                     \
+		int n = snprintf(line, sizeof(line), "%s %llu\n", name, (unsigned long long)(value));              \
+		if (used < capacity)                                                                               \
+			memcpy(to + used, line, used + (size_t)n <= capacity ? (size_t)n : capacity - used);       \
+		used += (size_t)n;                                                                                 \
+	} while (0)
+#define X(name, help) LINE(#name, r.stats.name);
+#define REPORT(name) LINE(#name, r.name)
+
+	space_report(space, &r);
+	STATS_COUNTERS(X)
+	STATS_TRANSIENT(X)
+	REPORT(budget_bytes);
+	REPORT(floor_bytes);
+	REPORT(granted_bytes);
+	REPORT(resident_bytes);
+	REPORT(slots);
+	REPORT(slots_free);
+	REPORT(payload_bytes);
+	REPORT(slot_bytes);
+	REPORT(records);
+	REPORT(pages);
+	REPORT(hollow_pages);
+	REPORT(orphans);
+	REPORT(victims_selected);
+	REPORT(victims_freed);
+	REPORT(victims_restored);
+	REPORT(victims_obsolete);
+	REPORT(victims_pending);
+	REPORT(index_bytes);
+	REPORT(table_bytes);
+	REPORT(prewarm_done);
+	REPORT(prewarm_goal);
+#undef REPORT
+#undef X
+#undef LINE
+	return used;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a namespace is made of. Private to store/.
+ *
+ * The space lock guards what decides: index, slots, group numbers, statistics, granted bytes. Everything else of a space
+ * is immutable after host_space_create but for the fields that name another guard.
+ */
+#ifndef PREFIXFS_STORE_SPACE_H
+#define PREFIXFS_STORE_SPACE_H
+
+#include <stdatomic.h>
+
+#include "index/index.h"
+#include "store/base/lock.h"
+#include "store/host.h"
+#include "store/slots.h"
+#include "store/tier.h"
+
+#define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
+#define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
+
+struct space {
+	struct host *host;
+	char name[HOST_MAX_NAME + 1];
+	uint32_t serial;
+	_Atomic uint32_t refs;
+	struct layout *layout;
+	struct segment *segment;
+	struct tier *memory;     /* over the segment */
+	struct tables tables;
+	void *tables_memory;
+	int tables_fd;
+	uint64_t generation;
+	int64_t created_s;
+	uint64_t floor_bytes;
+	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* slots that the whole budget could ever give */
+	struct space_access access; /* (host lock) */
+	uint32_t sessions;          /* (host lock) open ones */
+	bool listed;                /* (host lock) still in view */
+
+	struct lock lock;           /* LOCK_SPACE */
+	struct index *index;        /* (lock) */
+	struct slots *slots;        /* (lock) */
+	struct stats stats;         /* (lock) */
+	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
+	uint32_t *group_free;       /* (lock) stack of free group numbers */
+	uint32_t group_free_count;  /* (lock) */
+	uint32_t group_next;        /* (lock) numbers from here on were never used */
+	uint32_t *group_owner;      /* (lock) [SPACE_GROUPS] serial of the put plan that has the number */
+	uint32_t plan_serial;       /* (lock) last one given */
+	bool refused;               /* (lock) somebody was told NOROOM since the last room event */
+	_Atomic uint32_t waiters;   /* requests that wait for a commit */
+	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
+	_Atomic uint64_t prewarm_done;
+	uint64_t prewarm_goal;      /* set at creation */
+};
+
+/* A fresh space with its floor's grants cut; not yet in view. Takes @layout. */
+int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
+	      const struct space_access *access, struct space **ret, struct why *why);
+
+/* Under the lock. Cuts a grant for (class, share) if the budget has room and none is on its way: true when one is on its
+ * way now. */
+bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+/* Under the lock, after names were added: has memory made present that the next ones will need. */
+void space_look_ahead(struct space *space);
+/* The grower has populated @grant (@error 0), or could not. Takes the lock. */
+void space_grant_done(struct space *space, uint32_t grant, int error);
+
+/* Under the lock: gives the entries that the index frees back as slots. */
+struct index_sink space_sink(struct space *space);
+
+/* Under the lock: a group number (as in entries: 1 + number), its table entry filled and PREPARED; 0 = all in use. */
+uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint64_t plan, uint32_t number, uint32_t owner);
+void space_group_free(struct space *space, uint32_t group);
+
+/* Under the lock: the slot of a quarantined entry becomes free. */
+void space_unquarantine(struct space *space, uint32_t entry);
+
+/* Under the lock: pins and unpins with their count. */
+void space_pin(struct space *space, uint32_t record);
+void space_unpin(struct space *space, uint32_t record);
+
+/* After a change under the lock: tells who waits. Call with the lock held. */
+void space_committed(struct space *space);
+void space_room(struct space *space);
+void space_ranges_changed(struct space *space);
+void space_record_gone(void *context, uint64_t consumed, const struct key *endpoint); /* for index_config.gone */
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counters of a namespace: one row here is a counter's name, its line in `stats` and its help text.
+ *
+ * Written under the space lock; text is made from a snapshot. "transient" counters are 0 when nothing is under way.
+ */
+#ifndef PREFIXFS_STORE_STATS_H
+#define PREFIXFS_STORE_STATS_H
+
+#include <stdint.h>
+#include <stddef.h>
+
+#define STATS_COUNTERS(x)                                                                  \
+	x(put_calls, "PUT_START calls")                                                   \
+	x(put_new, "values given a slot by PUT_START")                                    \
+	x(put_exists, "values that PUT_START found committed")                            \
+	x(put_inflight, "values that PUT_START found in another plan")                    \
+	x(put_duplicate, "values that PUT_START found earlier in the same plan")          \
+	x(put_noroom, "groups refused for lack of room")                                  \
+	x(put_toobig, "groups that can never fit")                                        \
+	x(groups_committed, "put groups committed")                                       \
+	x(groups_aborted, "put groups aborted")                                           \
+	x(groups_lost, "put groups that ended without their session's word")              \
+	x(values_committed, "values committed")                                           \
+	x(bytes_committed, "payload bytes committed")                                     \
+	x(values_evicted, "values evicted")                                               \
+	x(get_calls, "GET_START calls")                                                   \
+	x(keys_asked, "keys asked for by GET_START above have")                           \
+	x(keys_local, "keys that hit in memory")                                          \
+	x(keys_joined, "keys that joined a read in flight")                               \
+	x(keys_led, "keys that began a read")                                             \
+	x(reads_avoided, "reads not done because another was under way")                  \
+	x(join_wait_us, "microseconds waited for reads or puts in flight")                \
+	x(suffix_released, "hit keys released behind the transferable length")            \
+	x(hit_tokens, "tokens restorable above have")                                     \
+	x(handles_expired, "handles cancelled after handle_ttl")                          \
+	x(values_given, "values handed out by GET_TRANSFER")                              \
+	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \
+	x(grants_begun, "grants cut")                                                     \
+	x(grants_failed, "grants given up because the host had no memory")                \
+	x(corrupt, "values whose check failed")                                           \
+	x(read_errors, "reads of a tier that failed")
+
+#define STATS_TRANSIENT(x)                                                                 \
+	x(sessions, "sessions attached")                                                  \
+	x(put_plans, "put plans open")                                                    \
+	x(get_plans, "get plans open")                                                    \
+	x(handles, "handles open")                                                        \
+	x(pins, "pins held by plans, handles and reads")                                  \
+	x(slots_prepared, "slots of open put plans")                                      \
+	x(slots_quarantined, "slots that wait for a process to be gone")                  \
+	x(groups_open, "put groups neither ended nor acknowledged")                       \
+	x(waiting, "requests that wait for something")
+
+struct stats {
+#define X(name, help) uint64_t name;
+	STATS_COUNTERS(X)
+	STATS_TRANSIENT(X)
+#undef X
+};
+
+#endif

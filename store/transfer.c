@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GET_TRANSFER, GET_CANCEL and RELEASE: from a handle to readable offsets, and back.
+ */
+#include "store/get_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- giving pins back --------------------------------------------------------------------------------------------- */
+
+uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key)
+{
+	struct space *space = s->space;
+	uint32_t released = 0, left;
+
+	do {
+		left = INDEX_STEP_KEYS;
+		lock_take(&space->lock);
+		for (; h->run_count > h->run_at && h->runs[h->run_count - 1].first >= key && left; left--) {
+			const struct run *run = &h->runs[--h->run_count];
+
+			released += run->end - run->first;
+			session_unpin(s, run->record);
+		}
+		for (; h->row_count && h->rows[h->row_count - 1].key >= key && left; left--)
+			session_unpin(s, h->rows[--h->row_count].record);
+		lock_drop(&space->lock);
+	} while (!left);
+	if (h->run_count > h->run_at && h->runs[h->run_count - 1].end > key) {
+		released += h->runs[h->run_count - 1].end - key;
+		h->runs[h->run_count - 1].end = key;
+	}
+	return released;
+}
+
+void handle_release_all(struct session *s, struct handle *h)
+{
+	handle_release_behind(s, h, 0);
+}
+
+void handle_retire(struct session *s, struct handle *h)
+{
+	lock_take(&s->space->lock);
+	s->space->stats.handles--;
+	lock_drop(&s->space->lock);
+	if (!session_reuse(s, &h->holding))
+		handle_destroy(&h->holding);
+}
+
+void handle_end(struct session *s, struct holding *holding)
+{
+	struct handle *h = (struct handle *)holding;
+
+	handle_release_all(s, h);
+	handle_retire(s, h);
+}
+
+void handle_destroy(struct holding *holding)
+{
+	struct handle *h = (struct handle *)holding;
+
+	vec32_free(&h->entries);
+	vec32_free(&h->hits);
+	vec32_free(&h->restorable);
+	vec32_free(&h->grouped);
+	free(h->runs);
+	free(h->rows);
+	free(h);
+}
+
+void get_plan_end(struct session *s, struct holding *holding)
+{
+	struct get_plan *plan = (struct get_plan *)holding;
+	struct space *space = s->space;
+	uint32_t i = 0;
+
+	while (i < plan->pins.count) {
+		uint32_t end = plan->pins.count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : plan->pins.count;
+
+		index_prefetch_records(space->index, &plan->pins.at[i], end - i);
+		lock_take(&space->lock);
+		for (; i < end; i++)
+			session_unpin(s, plan->pins.at[i]);
+		lock_drop(&space->lock);
+	}
+	lock_take(&space->lock);
+	space->stats.get_plans--;
+	lock_drop(&space->lock);
+	if (!session_reuse(s, holding))
+		get_plan_destroy(holding);
+}
+
+void get_plan_destroy(struct holding *holding)
+{
+	struct get_plan *plan = (struct get_plan *)holding;
+
+	vec32_free(&plan->pins);
+	free(plan);
+}
+
+/* ---- GET_TRANSFER ------------------------------------------------------------------------------------------------- */
+
+static int check_range(struct get_transfer *call, const struct handle *h, struct why *why)
+{
+	uint32_t page = call->session->space->layout->page_tokens;
+	uint64_t end = h->start + (uint64_t)h->keys * page;
+
+	if (call->boundary <= h->start || call->boundary > end || (call->boundary - h->start) % page ||
+	    !bit_get(&h->grouped, (uint32_t)((call->boundary - h->start) / page) - 1))
+		return why_set(why, EINVAL, "boundary: %llu tokens is no restorable boundary of handle %llu on a group boundary",
+			       (unsigned long long)call->boundary, (unsigned long long)call->handle);
+	call->last = (uint32_t)((call->boundary - h->start) / page) - 1;
+	if (h->boundary != INDEX_NONE && h->boundary != call->last)
+		return why_set(why, EINVAL, "boundary: %llu tokens; the handle's first transfer named %llu",
+			       (unsigned long long)call->boundary,
+			       (unsigned long long)(h->start + (uint64_t)(h->boundary + 1) * page));
+	if (call->from < h->start || (call->from - h->start) % page || (call->from - h->start) / page < h->next)
+		return why_set(why, EINVAL, "from: %llu tokens is within a page or before %llu, where this range may begin",
+			       (unsigned long long)call->from, (unsigned long long)(h->start + (uint64_t)h->next * page));
+	if (call->to <= call->from || call->to > call->boundary || (call->to - h->start) % page)
+		return why_set(why, EINVAL, "to: %llu tokens is within a page, or not behind %llu, or over the boundary %llu",
+			       (unsigned long long)call->to, (unsigned long long)call->from,
+			       (unsigned long long)call->boundary);
+	call->first = (uint32_t)((call->from - h->start) / page);
+	call->end = (uint32_t)((call->to - h->start) / page);
+	return 0;
+}
+
+static int check_offsets(struct get_transfer *call, const struct handle *h, struct why *why)
+{
+	const struct layout *layout = call->session->space->layout;
+	uint32_t mask = call->class_mask ? call->class_mask : h->class_mask;
+	uint64_t need = 0;
+
+	if (mask & ~h->class_mask)
+		return why_set(why, EINVAL, "class mask 0x%x: the handle asked for 0x%x", mask, h->class_mask);
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (mask >> c & 1)
+			need += layout_is_row(layout, c) ? call->to == call->boundary : call->end - call->first;
+	if (need > call->offsets_capacity)
+		return why_set(why, ENOSPC, "offsets: %llu are needed, there is room for %u", (unsigned long long)need,
+			       call->offsets_capacity);
+	call->class_mask = mask;
+	return 0;
+}
+
+static struct get_plan *plan_new(struct session *s, uint64_t id)
+{
+	struct holding *spare = session_spare(s, HOLDING_GET);
+	struct get_plan *plan = spare ? (struct get_plan *)spare : calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return NULL;
+	plan->holding = (struct holding){ .id = id, .kind = HOLDING_GET };
+	plan->pins.count = 0;
+	return plan;
+}
+
+static int begin_plan(struct get_transfer *call, struct handle *h, struct why *why)
+{
+	struct session *s = call->session;
+	struct get_plan *plan = plan_new(s, call->plan);
+	int r;
+
+	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2)) {
+		if (plan)
+			get_plan_destroy(&plan->holding);
+		return why_set(why, ENOMEM, "no memory for a plan of %u pages", call->end - call->first);
+	}
+	r = session_hold(s, &plan->holding, why);
+	if (r) {
+		if (!session_reuse(s, &plan->holding))
+			get_plan_destroy(&plan->holding);
+		return r;
+	}
+	lock_take(&s->space->lock);
+	s->space->stats.get_plans++;
+	lock_drop(&s->space->lock);
+	call->p = plan;
+	return 0;
+}
+
+int get_transfer_begin(struct get_transfer *call, struct why *why)
+{
+	struct session *s = call->session;
+	struct holding *holding;
+	struct handle *h;
+	int r;
+
+	if (s->rank == SESSION_RANK_NONE)
+		return why_set(why, EPERM, "the session has no rank, hence no share to read");
+	if (!call->plan)
+		return why_set(why, EINVAL, "plan: the id is 0");
+	r = session_claim(s, HOLDING_HANDLE, call->handle, &holding, NULL, why);
+	if (r)
+		return r;
+	h = (struct handle *)holding;
+	r = check_range(call, h, why);
+	r = r ? r : check_offsets(call, h, why);
+	r = r ? r : begin_plan(call, h, why);
+	if (r) {
+		session_unclaim(s, holding);
+		return r;
+	}
+	call->h = h;
+	call->key = call->first;
+	call->values = 0;
+	call->bytes = 0;
+	return 0;
+}
+
+/* Where the answers for each class of the mask begin. */
+static uint32_t offsets_of(const struct get_transfer *call, const struct layout *layout, uint32_t class_index)
+{
+	uint32_t at = 0;
+
+	for (uint32_t c = 0; c < class_index; c++)
+		if (call->class_mask >> c & 1)
+			at += layout_is_row(layout, c) ? call->to == call->boundary : call->end - call->first;
+	return at;
+}
+
+/* Under the lock: offsets of keys [key, end) in one class. False: a value lies in a range that the session has not
+ * acknowledged. */
+static bool write_offsets(struct get_transfer *call, uint32_t column, uint32_t end, uint32_t *ret_grant)
+{
+	struct session *s = call->session;
+	struct space *space = s->space;
+	const struct handle *h = call->h;
+	uint32_t class_index = h->class_of[column];
+	uint64_t payload = space->layout->class[class_index].share[s->share[class_index]].payload_bytes;
+	uint64_t *to = call->offsets + offsets_of(call, space->layout, class_index) - call->first;
+	bool all = s->acknowledged_version == slots_version(space->slots);
+
+	for (uint32_t key = call->key; key < end; key++) {
+		uint32_t entry = h->entries.at[(size_t)(key - h->first) * h->columns + column];
+
+		if (entry == INDEX_NONE) {
+			to[key] = PUT_ANSWER_NONE;
+			continue;
+		}
+		if (!all) {
+			uint32_t grant = slots_grant_of(space->slots, entry);
+
+			if (!(s->acknowledged[grant / 64] >> (grant % 64) & 1)) {
+				*ret_grant = grant;
+				return false;
+			}
+		}
+		to[key] = slots_offset(space->slots, entry);
+		call->values++;
+		call->bytes += payload;
+	}
+	return true;
+}
+
+/* Under the lock: the row at the boundary, whose record is pinned. */
+static bool write_row(struct get_transfer *call, uint32_t record, uint32_t *ret_grant)
+{
+	struct session *s = call->session;
+	struct space *space = s->space;
+	const struct layout *layout = space->layout;
+
+	for (uint32_t c = 0; c < layout->classes; c++) {
+		uint32_t entry, grant;
+
+		if (!(call->class_mask >> c & 1) || !layout_is_row(layout, c))
+			continue;
+		entry = index_value(space->index, record, INDEX_PAGE_ROW, layout_column(layout, c, s->share[c]), NULL);
+		grant = slots_grant_of(space->slots, entry);
+		if (!(s->acknowledged[grant / 64] >> (grant % 64) & 1)) {
+			*ret_grant = grant;
+			return false;
+		}
+		call->offsets[offsets_of(call, layout, c)] = slots_offset(space->slots, entry);
+		call->values++;
+		call->bytes += layout->class[c].share[s->share[c]].payload_bytes;
+	}
+	return true;
+}
+
+/* The pins of the range's records pass from the handle to the plan. Without the lock but for a record that both need. */
+static void move_pins(struct get_transfer *call)
+{
+	struct handle *h = call->h;
+	struct get_plan *plan = call->p;
+
+	while (h->run_at < h->run_count && h->runs[h->run_at].first < call->end) {
+		struct run *run = &h->runs[h->run_at];
+
+		vec32_push(&plan->pins, run->record);
+		if (run->end > call->end) {
+			lock_take(&call->session->space->lock);
+			session_pin(call->session, run->record);
+			lock_drop(&call->session->space->lock);
+			run->first = call->end;
+			return;
+		}
+		h->run_at++;
+	}
+}
+
+static const struct row_pin *row_at(const struct handle *h, uint32_t key)
+{
+	for (uint32_t i = h->row_count; i--;)
+		if (h->rows[i].key == key)
+			return &h->rows[i];
+	return NULL;
+}
+
+/* The row's pin passes to the plan; the rows before it are no longer wanted. */
+static void move_row(struct get_transfer *call)
+{
+	struct handle *h = call->h;
+
+	if (h->row_count && h->rows[h->row_count - 1].key == call->last)
+		vec32_push(&call->p->pins, h->rows[--h->row_count].record);
+}
+
+static int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why *why)
+{
+	struct session *s = call->session;
+
+	session_forget(s, &call->p->holding);
+	get_plan_end(s, &call->p->holding);
+	session_unclaim(s, &call->h->holding);
+	return why_set(why, ENXIO, "range %u: a value lies there and the session has not acknowledged it", grant);
+}
+
+static void transfer_finish(struct get_transfer *call)
+{
+	struct session *s = call->session;
+	struct handle *h = call->h;
+
+	if (h->boundary == INDEX_NONE) {
+		h->boundary = call->last;
+		handle_release_behind(s, h, call->last + 1);
+	}
+	move_pins(call);
+	h->next = call->end;
+	call->delivered_len = call->to;
+	call->handle_ended = call->to == call->boundary;
+	lock_take(&s->space->lock);
+	s->space->stats.values_given += call->values;
+	s->space->stats.bytes_given += call->bytes;
+	lock_drop(&s->space->lock);
+	if (call->handle_ended) {
+		move_row(call);
+		session_drop(s, &h->holding, 0);
+		handle_end(s, &h->holding);
+	} else {
+		session_unclaim(s, &h->holding);
+	}
+	session_unclaim(s, &call->p->holding);
+}
+
+int get_transfer_step(struct get_transfer *call, struct why *why)
+{
+	struct space *space = call->session->space;
+	const struct handle *h = call->h;
+	uint32_t stop = call->key + PUT_STEP_KEYS, grant = 0;
+	bool ok = true;
+
+	while (call->key < call->end && call->key < stop && ok) {
+		uint32_t end = call->end - call->key > INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : call->end;
+
+		lock_take(&space->lock);
+		for (uint32_t c = 0; c < h->columns && ok; c++)
+			if (call->class_mask >> h->class_of[c] & 1)
+				ok = write_offsets(call, c, end, &grant);
+		lock_drop(&space->lock);
+		call->key = end;
+	}
+	if (ok && call->key < call->end)
+		return STEP_MORE;
+	if (ok && call->to == call->boundary && h->row_count) {
+		const struct row_pin *row = row_at(h, call->last);
+
+		lock_take(&space->lock);
+		ok = !row || write_row(call, row->record, &grant);
+		lock_drop(&space->lock);
+	}
+	if (!ok)
+		return transfer_refuse(call, grant, why);
+	transfer_finish(call);
+	return 0;
+}
+
+/* ---- GET_CANCEL, RELEASE ------------------------------------------------------------------------------------------ */
+
+int get_cancel(struct session *s, uint64_t handle, struct why *why)
+{
+	struct holding *holding;
+	int r = session_claim(s, HOLDING_HANDLE, handle, &holding, NULL, why);
+
+	if (r)
+		return r;
+	session_drop(s, holding, 0);
+	handle_end(s, holding);
+	return 0;
+}
+
+int get_release(struct session *s, uint64_t plan, struct why *why)
+{
+	struct holding *holding;
+	int r = session_claim(s, HOLDING_GET, plan, &holding, NULL, why);
+
+	if (r)
+		return r;
+	session_drop(s, holding, 0);
+	get_plan_end(s, holding);
+	return 0;
+}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every scenario may use. Scenarios run against the build folder that PREFIXFS_BUILD names.
+
+build        path of the build folder
+program(n)   path of a program there; the test is skipped where it is not built
+slower       what to multiply patience with: sanitizers take their time
+mountable    the test is skipped where nothing can be mounted
+on_hang(f)   f() is called from another thread when the test hangs: kill there what the test waits for, for a call that
+             is stuck in a mount ends only when the daemon dies
+
+A test has 120 s (times slower), or what @pytest.mark.limit(seconds) says.
+@pytest.mark.concurrency: runs under the thread sanitizer as well.
+"""
+import os
+import signal
+import threading
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SLOWER = float(os.environ.get("PREFIXFS_SLOWER", "1"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "concurrency: runs under the thread sanitizer as well")
+    config.addinivalue_line("markers", "limit(seconds): time that the test has, instead of 120 s")
+
+
+@pytest.fixture
+def build():
+    return os.path.abspath(os.environ.get("PREFIXFS_BUILD", os.path.join(ROOT, "build")))
+
+
+@pytest.fixture
+def slower():
+    return SLOWER
+
+
+@pytest.fixture
+def program(build):
+    def find(name):
+        path = os.path.join(build, name)
+        if not os.access(path, os.X_OK):
+            pytest.skip(f"{path} is not built")
+        return path
+    return find
+
+
+@pytest.fixture
+def mountable():
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("/dev/fuse cannot be used here")
+
+
+@pytest.fixture
+def on_hang(request):
+    return request.node.hang_callbacks.append
+
+
+@pytest.fixture(autouse=True)
+def limit(request):
+    marker = request.node.get_closest_marker("limit")
+    seconds = (marker.args[0] if marker else 120) * SLOWER
+    callbacks = request.node.hang_callbacks = []
+
+    def too_long(signum, frame):
+        pytest.fail(f"the test took more than {seconds:.0f} s")
+
+    def stuck():
+        for callback in callbacks:
+            callback()
+
+    old = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timer = threading.Timer(seconds + 10, stuck)
+    timer.daemon = True
+    timer.start()
+    yield
+    timer.cancel()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
