@@ -57,6 +57,8 @@ struct index {
 	uint32_t hollow_first, hollow_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
 	struct index_counters counters;
+	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
+	void *gone_context;
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
 };

@@ -158,8 +158,22 @@ void record_copy_endpoint(struct index *index, struct record *r)
 		t->endpoint = index->tables->entries[word & WORD_ENTRY].key;
 }
 
+/* Whoever has its name cached is told before the name changes. */
+static void record_name_goes(struct index *index, struct record *r)
+{
+	const struct record_entry *t = record_table(index, record_number(index, r));
+
+	if (!(r->flags & RECORD_FLAG_KNOWN))
+		return;
+	r->flags &= (uint8_t)~RECORD_FLAG_KNOWN;
+	if (index->gone)
+		index->gone(index->gone_context, t->consumed, &t->endpoint);
+}
+
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
+	if (pages != r->pages)
+		record_name_goes(index, r);
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
@@ -293,6 +307,7 @@ uint32_t record_free(struct index *index, uint32_t record, const struct index_si
 	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN);
 	if (r->flags & RECORD_FLAG_SELECTED)
 		victim_obsolete(index, r);
+	record_name_goes(index, r);
 	candidate_withdraw(index, record);
 	/* A filling WHOLE record goes because its whole group does: nobody walks that ring any more. */
 	if (r->flags & RECORD_FLAG_WHOLE && r->state == RECORD_LIVE)

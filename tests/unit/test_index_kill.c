@@ -20,8 +20,8 @@
 
 #include <cmocka.h>
 
-#include "index_world.h"
 #include "store/base/clock.h"
+#include "tests/unit/index_world.h"
 
 #define NODES 300u
 #define VALUES 600u

@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "index_world.h"
 #include "store/base/clock.h"
+#include "tests/unit/index_world.h"
 
 #define NODES 220u
 #define VALUES 700u
