@@ -4,11 +4,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* The largest holds the groups of one call: PFS_MAX_GROUPS of 72 bytes. */
+/* The largest holds the groups of one call: PFS_MAX_GROUPS of 64 bytes. */
 static const struct {
 	size_t bytes;
 	unsigned keep;
-} sizes[BUFFER_SIZES] = {{4u << 10, 256}, {64u << 10, 64}, {512u << 10, 16}, {5u << 20, 4}};
+} sizes[BUFFER_SIZES] = {{4u << 10, 256}, {64u << 10, 64}, {512u << 10, 16}, {4u << 20, 4}};
 
 /* Before what the user gets. */
 struct buffer {

@@ -212,7 +212,9 @@ int serve_run(const struct config *config)
 		return SERVE_EXIT_REFUSED;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGINT, SIG_IGN); /* of a terminal: the parent has it too */
+	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they mean. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	fcntl(fuse, F_SETFD, FD_CLOEXEC);
 	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control ABI by hand, without libprefixfs: structs, ioctls, the socket. For what a library would never send."""
+import array
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import socket
+import struct
+
+U8, U32, U64, S32 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
+NONE32 = 0xFFFFFFFF
+NONE64 = 0xFFFFFFFFFFFFFFFF
+NONBLOCK = 1
+ANSWERS = {NONE64: "none", NONE64 - 1: "exists", NONE64 - 2: "inflight", NONE64 - 3: "duplicate"}
+GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
+OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
+
+
+class Call(ctypes.Structure):
+    _fields_ = [("size", U32), ("flags", U32), ("seq", U64), ("acked_seq", U64), ("deadline_ms", U32),
+                ("reserved", U32)]
+
+
+def struct_of(name, *fields):
+    return type(name, (ctypes.Structure,), {"_fields_": [("call", Call)] + list(fields)})
+
+
+Attach = struct_of("Attach", ("abi_version", U32), ("rank", U32), ("node", U32), ("flags", U32),
+                   ("call_buffer_bytes", U64), ("client_id", U8 * 16), ("session", U64), ("segment_bytes", U64),
+                   ("segment_page_bytes", U64), ("generation", U64), ("ranges_version", U64), ("world", U32),
+                   ("page_tokens", U32), ("classes", U32), ("token_ttl_ms", U32), ("fingerprint", U8 * 16),
+                   ("token", U8 * 16), ("read_only", U32), ("share", U32 * 16), ("reserved", U32),
+                   ("socket_path", ctypes.c_char * 104))
+Segments = struct_of("Segments", ("ranges_offset", U64), ("first", U32), ("capacity", U32), ("count", U32),
+                     ("total", U32), ("version", U64), ("generation", U64))
+SegmentsAck = struct_of("SegmentsAck", ("acks_offset", U64), ("count", U32), ("accepted", U32), ("version", U64))
+PutStart = struct_of("PutStart", ("plan", U64), ("groups_offset", U64), ("keys_offset", U64), ("answers_offset", U64),
+                     ("status_offset", U64), ("groups", U32), ("keys", U32), ("class_mask", U32), ("new_values", U32),
+                     ("groups_ok", U32), ("reserved", U32), ("ranges_version", U64))
+PutEnd = struct_of("PutEnd", ("plan", U64), ("status_offset", U64), ("first_group", U32), ("groups", U32),
+                   ("done", U32), ("outcome", U32))
+GetStart = struct_of("GetStart", ("handle", U64), ("keys_offset", U64), ("groups_offset", U64), ("hits_offset", U64),
+                     ("restorable_offset", U64), ("missing_offset", U64), ("start", U64), ("have", U64),
+                     ("limit", U64), ("ticket", U8 * 16), ("keys", U32), ("groups", U32), ("policy", U32),
+                     ("flags", U32), ("class_mask", U32), ("missing_capacity", U32), ("raw_prefix_hit_len", U64),
+                     ("transferable_len", U64), ("prefix_hit_groups", U32), ("first_miss_index", U32),
+                     ("first_miss_group_index", U32), ("all_hit", U32), ("hits", U32), ("missing", U32),
+                     ("candidates", U32), ("wanted", U32), ("handle_live", U32), ("reserved", U32), ("demand", U64),
+                     ("bytes", U64 * 4), ("estimate_us", U32 * 4), ("ranges_version", U64))
+GetTransfer = struct_of("GetTransfer", ("handle", U64), ("plan", U64), ("boundary", U64), ("from_", U64), ("to", U64),
+                        ("offsets_offset", U64), ("class_mask", U32), ("offsets_capacity", U32),
+                        ("delivered_len", U64), ("values", U32), ("handle_ended", U32))
+GetCancel = struct_of("GetCancel", ("handle", U64))
+Release = struct_of("Release", ("plans_offset", U64), ("status_offset", U64), ("count", U32), ("released", U32))
+Probe = struct_of("Probe", ("keys_offset", U64), ("hits_offset", U64), ("keys", U32), ("hits", U32), ("prefix", U32),
+                  ("reserved", U32))
+Stat = struct_of("Stat", ("text_offset", U64), ("capacity", U32), ("bytes", U32))
+LastError = struct_of("LastError", ("failed_seq", U64), ("failed_op", U32), ("error", S32), ("text", ctypes.c_char * 480))
+
+OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": (3, SegmentsAck),
+              "PUT_START": (4, PutStart), "PUT_COMMIT": (5, PutEnd), "PUT_ABORT": (6, PutEnd),
+              "GET_START": (7, GetStart), "GET_TRANSFER": (8, GetTransfer), "GET_CANCEL": (9, GetCancel),
+              "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError)}
+
+
+class Group(ctypes.Structure):
+    _fields_ = [("parent", U8 * 32), ("consumed", U64), ("keys", U32), ("class_mask", U32), ("flags", U32),
+                ("priority", U32), ("pause_ms", U32), ("reserved", U32)]
+
+
+class Range(ctypes.Structure):
+    _fields_ = [("offset", U64), ("length", U64), ("slot_bytes", U64), ("id", U32), ("generation", U32),
+                ("class_index", U32), ("share", U32), ("node", U32), ("reserved", U32)]
+
+
+def ioc(nr, size, direction=3, kind=0xF5):
+    return direction << 30 | size << 16 | kind << 8 | nr
+
+
+EMPTY = ioc(14, 0, 0)
+
+
+class Refused(OSError):
+    """An ioctl that failed, with the sentence of LAST_ERROR and the struct as it came back."""
+
+    def __init__(self, error, name, text, reply):
+        super().__init__(error, f"{name}: {os.strerror(error)}: {text}")
+        self.text = text
+        self.reply = reply
+
+
+class Client:
+    """A session on a ctl file. The call buffer is laid out by whoever uses it."""
+
+    def __init__(self, ctl, flags=os.O_RDWR, attach=True, call_buffer_bytes=8 << 20, **fields):
+        self.fd = os.open(ctl, flags | os.O_CLOEXEC)
+        self.seq = 0
+        self.buffer = self.segment = None
+        self.segment_fd = self.buffer_fd = -1
+        if attach:
+            self.attach(call_buffer_bytes, **fields)
+
+    def close(self):
+        for m in (self.buffer, self.segment):
+            if m is not None:
+                m.close()
+        self.buffer = self.segment = None
+        for fd in (self.fd, self.segment_fd, self.buffer_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.segment_fd = self.buffer_fd = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.close()
+
+    def raw(self, request, data):
+        """The ioctl as it is; the errno (0 = none) and what came back."""
+        try:
+            data = bytearray(data)
+            fcntl.ioctl(self.fd, request, data, True)
+            return 0, bytes(data)
+        except OSError as e:
+            return e.errno, bytes(data)
+
+    def call(self, name, flags=0, seq=None, deadline_ms=0, **fields):
+        nr, kind = OPERATIONS[name]
+        if seq is None:
+            self.seq += 1
+            seq = self.seq
+        s = kind(call=Call(ctypes.sizeof(kind), flags, seq, 0, deadline_ms, 0))
+        for k, v in fields.items():
+            setattr(s, k, v)
+        data = bytearray(bytes(s))
+        try:
+            fcntl.ioctl(self.fd, ioc(nr, ctypes.sizeof(kind)), data, True)
+        except OSError as e:
+            raise Refused(e.errno, name, self.last_error().text.decode(), kind.from_buffer_copy(data)) from None
+        return kind.from_buffer_copy(data)
+
+    def last_error(self):
+        s = LastError(call=Call(ctypes.sizeof(LastError), 0, 1, 0, 0, 0))
+        data = bytearray(bytes(s))
+        fcntl.ioctl(self.fd, ioc(13, ctypes.sizeof(LastError)), data, True)
+        return LastError.from_buffer_copy(data)
+
+    def ask_attach(self, call_buffer_bytes=8 << 20, **fields):
+        fields = {"abi_version": 1, "rank": 0, "node": NONE32, "call_buffer_bytes": call_buffer_bytes,
+                  "client_id": (U8 * 16)(*os.urandom(16)), **fields}
+        return self.call("ATTACH", **fields)
+
+    def attach(self, call_buffer_bytes=8 << 20, **fields):
+        a = self.attached = self.ask_attach(call_buffer_bytes, **fields)
+        status, text, fds = show_token(a.socket_path.decode(), bytes(a.token))
+        if status:
+            raise OSError(-status, text)
+        self.segment_fd, self.buffer_fd = fds
+        protection = mmap.PROT_READ | (0 if a.read_only else mmap.PROT_WRITE)
+        self.segment = mmap.mmap(self.segment_fd, a.segment_bytes, mmap.MAP_SHARED, protection)
+        self.buffer = mmap.mmap(self.buffer_fd, a.call_buffer_bytes, mmap.MAP_SHARED)
+        return a
+
+    def ranges(self):
+        s = self.call("SEGMENTS", ranges_offset=0, capacity=256)
+        size = ctypes.sizeof(Range)
+        return [Range.from_buffer_copy(self.buffer[i * size:(i + 1) * size]) for i in range(s.count)]
+
+    def acknowledge(self):
+        ranges = self.ranges()
+        for i, r in enumerate(ranges):
+            struct.pack_into("<II", self.buffer, i * 8, r.id, r.generation)
+        return self.call("SEGMENTS_ACK", acks_offset=0, count=len(ranges)).accepted
+
+    # Layout of the call buffer here: groups at 0, keys at 1 MiB, results at 4 MiB, status at 7 MiB.
+    def put_start(self, plan, groups, class_mask=1, answers=None, **fields):
+        """groups: (parent or None, consumed, keys, more fields of the group). Answers and status."""
+        keys = b"".join(k for g in groups for k in g[2])
+        for i, g in enumerate(groups):
+            more = dict(g[3]) if len(g) > 3 else {}
+            flags = more.pop("flags", 0) | (GROUP_ROOT if g[0] is None else 0)
+            s = Group(consumed=g[1], keys=len(g[2]), class_mask=more.pop("class_mask", class_mask), flags=flags, **more)
+            s.parent[:] = list(g[0] or bytes(32))
+            self.buffer[i * 64:(i + 1) * 64] = bytes(s)
+        self.buffer[1 << 20:(1 << 20) + len(keys)] = keys
+        n = len(keys) // 32
+        r = self.call("PUT_START", plan=plan, groups_offset=0, keys_offset=1 << 20, answers_offset=4 << 20,
+                      status_offset=7 << 20, groups=len(groups), keys=n, class_mask=class_mask, **fields)
+        count = answers if answers is not None else n
+        self.put_answers = list(struct.unpack_from(f"<{count}Q", self.buffer, 4 << 20))
+        self.put_status = list(struct.unpack_from(f"<{len(groups)}I", self.buffer, 7 << 20))
+        return r
+
+    def put_end(self, name, plan, groups=1, first=0):
+        r = self.call(name, plan=plan, status_offset=7 << 20, first_group=first, groups=groups)
+        self.put_status = list(struct.unpack_from(f"<{groups}I", self.buffer, 7 << 20))
+        return r
+
+    def put(self, plan, parent, consumed, keys, values, class_mask=1):
+        """One group of one class, whole: start, write, commit."""
+        self.put_start(plan, [(parent, consumed, keys)], class_mask)
+        assert self.put_status == [OK], self.put_status
+        for offset, value in zip(self.put_answers, values):
+            if offset < NONE64 - 15:
+                self.segment[offset:offset + len(value)] = value
+        r = self.put_end("PUT_COMMIT", plan)
+        assert self.put_status == [COMMITTED], self.put_status
+        return r
+
+    def get_start(self, handle, keys, **fields):
+        self.buffer[1 << 20:(1 << 20) + 32 * len(keys)] = b"".join(keys)
+        fields = {"hits_offset": 4 << 20, "restorable_offset": 5 << 20, "missing_offset": 6 << 20,
+                  "missing_capacity": 256, **fields}
+        return self.call("GET_START", handle=handle, keys_offset=1 << 20, keys=len(keys), **fields)
+
+    def get_transfer(self, handle, plan, boundary, start=0, to=None, capacity=4096, **fields):
+        r = self.call("GET_TRANSFER", handle=handle, plan=plan, boundary=boundary, from_=start,
+                      to=boundary if to is None else to, offsets_offset=4 << 20, offsets_capacity=capacity, **fields)
+        self.offsets = list(struct.unpack_from(f"<{r.values}Q", self.buffer, 4 << 20))
+        return r
+
+    def release(self, plans):
+        struct.pack_into(f"<{len(plans)}Q", self.buffer, 0, *plans)
+        return self.call("RELEASE", plans_offset=0, status_offset=NONE64, count=len(plans))
+
+    def probe(self, keys):
+        self.buffer[1 << 20:(1 << 20) + 32 * len(keys)] = b"".join(keys)
+        return self.call("PROBE", keys_offset=1 << 20, hits_offset=4 << 20, keys=len(keys))
+
+    def stats(self):
+        r = self.call("STAT", text_offset=0, capacity=65536)
+        return dict(line.split(" ", 1) for line in self.buffer[:r.bytes].decode().splitlines())
+
+
+def show_token(path, token, abi_version=1, message=None, timeout=10):
+    """Status, text, descriptors."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(timeout)
+        s.connect(path)
+        s.send(struct.pack("<II", abi_version, 0) + token if message is None else message)
+        data, control, _, _ = s.recvmsg(128, socket.CMSG_SPACE(8))
+    status, _ = struct.unpack_from("<iI", data)
+    fds = array.array("i")
+    for _, kind, body in control:
+        if kind == socket.SCM_RIGHTS:
+            fds.frombytes(body[:len(body) // 4 * 4])
+    return status, data[8:].split(b"\0")[0].decode(), list(fds)
+
+
+def key(*parts):
+    """A key that differs wherever the parts do."""
+    return b"".join(struct.pack("<Q", p) for p in parts).ljust(32, b"\xa5")
+
+
+def name_of(consumed, k):
+    return f"{consumed:016x}-{k.hex()}"
+
+
+def errno_of(function, *arguments, **more):
+    """The errno that a call fails with, 0 when it does not."""
+    try:
+        function(*arguments, **more)
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def errno_name(number):
+    return errno.errorcode.get(number, str(number))
