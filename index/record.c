@@ -132,6 +132,8 @@ uint16_t index_page_append(struct index *index, uint32_t record)
 	uint16_t page = r->pages++;
 
 	block_uses(index, r)[page] = index->tick;
+	if (page)
+		record_use(index, r, page - 1u, index->tick);
 	r->tail_children = 0;
 	t->consumed += index->layout->page_tokens;
 	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
@@ -183,6 +185,15 @@ static void record_trim(struct index *index, struct record *r)
 		block_fit(index, r);
 }
 
+static void record_leave_whole(struct index *index, struct record *r)
+{
+	struct record_entry *t = record_table(index, record_number(index, r));
+
+	r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+	__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
+	t->whole_next = TABLES_NONE;
+}
+
 bool index_record_close(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -200,7 +211,7 @@ bool index_record_close(struct index *index, uint32_t record)
 	}
 	if (r->flags & RECORD_FLAG_WHOLE) { /* the group goes on without it */
 		whole_remove(index, record);
-		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+		record_leave_whole(index, r);
 	}
 	r->pins--;
 	record_review(index, record, NULL);
@@ -255,14 +266,11 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 	bool committed;
 
 	lock_assert_held(index->guard);
+	if (r->flags & RECORD_FLAG_WHOLE) /* as all others of the group do: nobody walks this ring any more */
+		record_leave_whole(index, r);
 	if (r->state == RECORD_OPEN && !index_record_close(index, record))
 		return;
 	assert(r->state == RECORD_FILLING && r->pins > 0);
-	if (r->flags & RECORD_FLAG_WHOLE) {
-		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
-		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
-		t->whole_next = TABLES_NONE;
-	}
 	r->pins--;
 	uint32_t left = record_any_value(index, r, &committed);
 

@@ -692,6 +692,7 @@ int put_start_step(struct put_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		call->key += chunk_work(&k, &noroom);
+		space_look_ahead(space);
 		lock_drop(&space->lock);
 		if (noroom)
 			group_refused(&k);
