@@ -312,7 +312,7 @@ static uint32_t grant_next_free(const struct grant *g, uint32_t from)
 	uint32_t w = from / 64;
 	uint64_t bits = g->free[w] >> from % 64;
 
-	if (bits)
+	if (__builtin_expect(bits != 0, 1))
 		return from + (uint32_t)__builtin_ctzll(bits);
 	for (uint32_t n = grant_words(g), i = max_u32(w + 1, g->first_word); i < n; i++)
 		if (g->free[i])
@@ -718,8 +718,7 @@ void slots_seek(struct slots *s, struct slots_cursor *cursor, uint32_t class_ind
 	struct pair *p = pair_at(s, class_index, share);
 
 	lock_assert_held(s->config.guard);
-	cursor->class_index = class_index;
-	cursor->share = share;
+	cursor->pair = (uint32_t)(p - s->pair);
 	cursor->next = 0;
 	if (count > 1) {
 		cursor->grant = find_run(s, p, count, filter, &cursor->next);
@@ -731,29 +730,29 @@ void slots_seek(struct slots *s, struct slots_cursor *cursor, uint32_t class_ind
 
 uint32_t slots_take(struct slots *s, struct slots_cursor *cursor, struct slots_filter filter)
 {
-	struct pair *p = pair_at(s, cursor->class_index, cursor->share);
+	struct pair *p = &s->pair[cursor->pair];
 	uint32_t id = cursor->grant;
+	struct grant *g = &s->grants[id];
 	uint32_t slot = SLOTS_NONE;
 
 	lock_assert_held(s->config.guard);
 	/* The grant may have gone, or be another's, since the cursor was set. */
-	if (id < s->grant_limit && s->grants[id].ready && &s->pair[s->grants[id].pair] == p &&
-		filter_allows(filter, id))
-		slot = grant_next_free(&s->grants[id], cursor->next);
+	if (id < s->grant_limit && g->ready && g->pair == cursor->pair && filter_allows(filter, id))
+		slot = grant_next_free(g, cursor->next);
 	if (__builtin_expect(slot == SLOTS_NONE, 0)) {
 		if (!seek_any(s, cursor, p, filter))
 			return SLOTS_NONE;
 		id = cursor->grant;
+		g = &s->grants[id];
 		slot = cursor->next;
 	}
-	struct grant *g = &s->grants[id];
-
 	g->free[slot / 64] &= ~(1ull << slot % 64);
 	p->free--;
 	if (--g->free_count == 0)
 		s->run_bound[id] = 0;
 	level_update(s, p, g, id);
 	cursor->next = slot + 1;
+	cursor->offset = g->offset + slot * g->slot_bytes;
 	return g->first_entry + slot;
 }
 
