@@ -118,14 +118,18 @@ struct index_hit {
 	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
 };
 
-/* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near. May be called without the lock. */
-void index_prefetch(const struct index *index, const struct key *keys, uint32_t n);
+/* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near and writes what the keys hash to, which is then handed to
+ * whatever is asked about them. May be called without the lock. */
+void index_prefetch(const struct index *index, const struct key *keys, uint32_t n, uint64_t *hashes);
 
 /* The same for records that are about to be pinned or unpinned. Without the lock. */
 void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n);
 
 /* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
+/* The same of keys that went through index_prefetch. */
+void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
+			 uint32_t class_mask, struct index_hit *hits);
 
 /* The record whose endpoint is @key, or INDEX_NONE. Finds filling ones too. */
 uint32_t index_find_endpoint(struct index *index, const struct key *key);
@@ -182,10 +186,13 @@ struct index_run {
 	uint32_t group;
 	uint32_t flags;               /* RECORD_WHOLE */
 	uint32_t whole_ring;          /* a record of the same WHOLE group, or INDEX_NONE */
+	/* Where the parent key's page is thought to stand, which saves looking it up. Any numbers: they are checked. */
+	uint32_t parent_record;
+	uint16_t parent_page;
 };
 uint32_t index_record_new(struct index *index, const struct index_run *run);
-/* Appends a page whose key is unknown (the caller has just looked). It needs a value before the lock is dropped. */
-uint16_t index_page_append(struct index *index, uint32_t record);
+/* Appends the page of @key, which is unknown (the caller has just looked). It needs a value before the lock is dropped. */
+uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key);
 /* The run is over: the record's length is final, its table entry is sealed, a zero-page twin joins it. A record without
  * any page or value is freed, its pin with it: false. */
 bool index_record_close(struct index *index, uint32_t record);
@@ -198,6 +205,9 @@ uint32_t index_row_home(struct index *index, const struct key *key);
  * @record, which has none there. */
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 		     uint32_t share, uint32_t entry, uint32_t group);
+/* index_page_append and index_value_add of the page's first value in one. @hash is the key's, of index_prefetch. */
+uint16_t index_page_add(struct index *index, uint32_t record, const struct key *key, uint64_t hash, uint32_t class_index,
+			uint32_t share, uint32_t entry, uint32_t group);
 
 /* The group of @entry is committed (tables_group_publish was called): its mark goes, group = 0. */
 void index_settle(struct index *index, uint32_t entry);

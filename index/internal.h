@@ -190,9 +190,16 @@ static inline bool record_is_zero(const struct record *r)
 /* ---- link.c: parents, children, orphans ------------------------------------------------------------------------ */
 
 void link_find(struct index *index, uint32_t record);    /* links a record that has no parent to it, or orphans it */
+/* The same for a record that has just been made. @parent and @page: where its parent key is thought to stand. */
+void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page);
 uint32_t link_cut(struct index *index, uint32_t record); /* takes it from parent or orphans; the parent, INDEX_NONE */
 /* @key's page or row has come to @record: what waits for it, or can now hang nearer, is linked to it. */
-void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+static inline void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
+{
+	if (index->orphans.count || index->zero_page_records) /* else nobody waits */
+		link_adopt_any(index, record, page, key);
+}
 /* Children of @record at @page (INDEX_NONE: all) look for another parent: the place's key has left the map. */
 void link_disown(struct index *index, uint32_t record, uint32_t page);
 void link_move_children(struct index *index, uint32_t from, uint32_t to, uint32_t to_page); /* all of them */
@@ -218,6 +225,7 @@ void hollow_free(struct index *index, uint32_t entry);
 uint32_t record_take_number(struct index *index); /* INDEX_NONE: the tables are full */
 void record_give_back_number(struct index *index, uint32_t number);
 bool record_make_block(struct index *index, struct record *r, uint32_t capacity);
+uint16_t record_append(struct index *index, uint32_t record, const struct key *key); /* a page; it has no value yet */
 void record_set_length(struct index *index, struct record *r, uint32_t pages); /* and the table's copies */
 void record_copy_endpoint(struct index *index, struct record *r);
 /* Whatever it has goes, and the record. Returns its parent, which the caller reviews. */

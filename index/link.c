@@ -162,6 +162,31 @@ void link_find(struct index *index, uint32_t record)
 	}
 }
 
+/* Does @page of @parent stand at the parent key of @record, and end where it starts? A key stands at one page only. */
+static bool stands_before(const struct index *index, uint32_t record, uint32_t parent, uint32_t page)
+{
+	const struct record_entry *t = record_table(index, record);
+
+	if (parent >= index->record_top || page >= index->records[parent].pages)
+		return false;
+
+	const struct record *p = &index->records[parent];
+	uint32_t word = p->state == RECORD_FREE ? WORD_NONE : place_any(index, p, page);
+
+	return word != WORD_NONE && key_equal(&index->tables->entries[word & WORD_ENTRY].key, &t->parent_key) &&
+	       index_consumed(index, parent, (uint16_t)page) == t->start;
+}
+
+void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page)
+{
+	const struct record *r = &index->records[record];
+
+	if (!record_is_zero(r) && !(r->flags & RECORD_FLAG_ROOT) && stands_before(index, record, parent, page))
+		attach(index, record, parent, page);
+	else
+		link_find(index, record);
+}
+
 uint32_t link_cut(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -196,7 +221,7 @@ uint32_t link_cut(struct index *index, uint32_t record)
 	return parent;
 }
 
-void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
+void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key)
 {
 	uint32_t parent, at;
 

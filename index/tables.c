@@ -182,23 +182,6 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 
 /* ---- seals --------------------------------------------------------------------------------------------------- */
 
-/* A release store keeps what was written before it before it; the fence keeps what is written next after it. */
-static void unseal(uint64_t *check)
-{
-	__atomic_store_n(check, 0, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-}
-
-void tables_unseal_entry(struct tables *tables, uint32_t number)
-{
-	unseal(&tables->entries[number].check);
-}
-
-void tables_unseal_record(struct tables *tables, uint32_t number)
-{
-	unseal(&tables->records[number].check);
-}
-
 void tables_seal_entry(struct tables *tables, uint32_t number)
 {
 	__atomic_store_n(&tables->entries[number].check, entry_check(tables, number), __ATOMIC_RELEASE);

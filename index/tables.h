@@ -160,8 +160,8 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 
 /* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells
  * whether it is right. */
-void tables_unseal_entry(struct tables *tables, uint32_t number);
-void tables_unseal_record(struct tables *tables, uint32_t number);
+static inline void tables_unseal_entry(struct tables *tables, uint32_t number);
+static inline void tables_unseal_record(struct tables *tables, uint32_t number);
 void tables_seal_entry(struct tables *tables, uint32_t number);
 bool tables_entry_intact(const struct tables *tables, uint32_t number);
 void tables_seal_record(struct tables *tables, uint32_t number);
@@ -170,6 +170,23 @@ void tables_seal_group(struct tables *tables, uint32_t number);
 bool tables_group_intact(const struct tables *tables, uint32_t number);
 void tables_seal_grant(struct tables *tables, uint32_t number);
 bool tables_grant_intact(const struct tables *tables, uint32_t number);
+
+/* A release store keeps what was written before it before it; the fence keeps what is written next after it. */
+static inline void tables_unseal(uint64_t *check)
+{
+	__atomic_store_n(check, 0, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static inline void tables_unseal_entry(struct tables *tables, uint32_t number)
+{
+	tables_unseal(&tables->entries[number].check);
+}
+
+static inline void tables_unseal_record(struct tables *tables, uint32_t number)
+{
+	tables_unseal(&tables->records[number].check);
+}
 
 /* Moves an entry on (to ENTRY_FREE or ENTRY_QUARANTINED): one release store. Also how a quarantined entry is freed. */
 static inline void tables_entry_set_state(struct tables *tables, uint32_t number, enum entry_state state)

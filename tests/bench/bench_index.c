@@ -118,12 +118,13 @@ static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entri
 		.whole_ring = INDEX_NONE,
 	};
 	uint32_t record = index_record_new(b->index, &run);
+	uint64_t hash;
 
 	assert(record != INDEX_NONE);
 	for (uint32_t i = 0; i < n; i++) {
 		entries[i] = b->free_entries[--b->free_count];
-		index_value_add(b->index, record, index_page_append(b->index, record), &b->keys[first + i], 0, 0, entries[i],
-			1);
+		index_prefetch(b->index, &b->keys[first + i], 1, &hash);
+		index_page_add(b->index, record, &b->keys[first + i], hash, 0, 0, entries[i], 1);
 	}
 	index_record_close(b->index, record);
 	return record;
