@@ -138,6 +138,16 @@ static inline struct record_entry *record_table(const struct index *index, uint3
 	return &index->tables->records[number];
 }
 
+/* index_consumed */
+static inline uint64_t place_consumed(const struct index *index, uint32_t record, uint32_t page)
+{
+	const struct record *r = &index->records[record];
+	uint64_t pages = page == INDEX_PAGE_ROW ? r->pages : page + 1u;
+
+	assert(r->state != RECORD_FREE);
+	return record_table(index, record)->start + pages * index->layout->page_tokens;
+}
+
 static inline uint64_t row_hash(uint64_t hash)
 {
 	return mix_64(hash, 0xd6e8feb86659fd93ull);
@@ -225,7 +235,6 @@ void hollow_free(struct index *index, uint32_t entry);
 uint32_t record_take_number(struct index *index); /* INDEX_NONE: the tables are full */
 void record_give_back_number(struct index *index, uint32_t number);
 bool record_make_block(struct index *index, struct record *r, uint32_t capacity);
-uint16_t record_append(struct index *index, uint32_t record, const struct key *key); /* a page; it has no value yet */
 void record_set_length(struct index *index, struct record *r, uint32_t pages); /* and the table's copies */
 void record_copy_endpoint(struct index *index, struct record *r);
 /* Whatever it has goes, and the record. Returns its parent, which the caller reviews. */
@@ -266,5 +275,25 @@ bool whole_drop(struct index *index, uint32_t record, const struct index_sink *s
 
 uint32_t record_last_use(const struct index *index, const struct record *r);
 void record_use(struct index *index, struct record *r, uint32_t page, uint32_t tick);
+
+/* ---- the end of an open record ---------------------------------------------------------------------------------- */
+
+/* A page that has no value yet. */
+static inline uint16_t record_append(struct index *index, struct record *r, const struct key *key)
+{
+	struct record_entry *t = record_table(index, record_number(index, r));
+
+	assert(r->state == RECORD_OPEN && r->pages < r->capacity);
+	uint16_t page = r->pages++;
+
+	block_uses(index, r)[page] = index->tick;
+	if (page)
+		record_use(index, r, page - 1u, index->tick);
+	r->tail_children = 0;
+	t->endpoint = *key;
+	t->consumed += index->layout->page_tokens;
+	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
+	return page;
+}
 
 #endif

@@ -130,28 +130,10 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	return number;
 }
 
-uint16_t record_append(struct index *index, uint32_t record, const struct key *key)
-{
-	struct record *r = &index->records[record];
-	struct record_entry *t = record_table(index, record);
-
-	assert(r->state == RECORD_OPEN && r->pages < r->capacity);
-	uint16_t page = r->pages++;
-
-	block_uses(index, r)[page] = index->tick;
-	if (page)
-		record_use(index, r, page - 1u, index->tick);
-	r->tail_children = 0;
-	t->endpoint = *key;
-	t->consumed += index->layout->page_tokens;
-	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
-	return page;
-}
-
 uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key)
 {
 	lock_assert_held(index->guard);
-	return record_append(index, record, key);
+	return record_append(index, &index->records[record], key);
 }
 
 /* ---- length ---------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "index/mix.h"
 #include "store/base/why.h"
 
 #define TABLES_NONE 0xffffffffu
@@ -158,19 +160,59 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 /* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
 
-/* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells
- * whether it is right. */
-static inline void tables_unseal_entry(struct tables *tables, uint32_t number);
-static inline void tables_unseal_record(struct tables *tables, uint32_t number);
-void tables_seal_entry(struct tables *tables, uint32_t number);
-bool tables_entry_intact(const struct tables *tables, uint32_t number);
-void tables_seal_record(struct tables *tables, uint32_t number);
-bool tables_record_intact(const struct tables *tables, uint32_t number);
-void tables_seal_group(struct tables *tables, uint32_t number);
-bool tables_group_intact(const struct tables *tables, uint32_t number);
-void tables_seal_grant(struct tables *tables, uint32_t number);
-bool tables_grant_intact(const struct tables *tables, uint32_t number);
+enum tables_kind { TABLES_KIND_HEADER = 1, TABLES_KIND_ENTRY, TABLES_KIND_RECORD, TABLES_KIND_GROUP, TABLES_KIND_GRANT };
 
+/* Where a check starts: it tells kinds and numbers apart, and never lets zero-filled memory look intact. */
+static inline uint64_t tables_check_start(enum tables_kind kind, uint32_t number)
+{
+	return mix_64(0x9ae16a3b2f90404full + kind, 0xc2b2ae3d27d4eb4full ^ number);
+}
+
+static inline uint64_t tables_check_key(uint64_t check, const struct key *key)
+{
+	return mix_64(mix_64(check ^ key->words[0], 0xa0761d6478bd642full ^ key->words[1]) ^ key->words[2],
+		0xe7037ed1a0b428dbull ^ key->words[3]);
+}
+
+static inline uint64_t tables_check_word(uint64_t check, uint64_t word)
+{
+	return mix_64(check ^ word, 0x8ebc6af09c88c6e3ull);
+}
+
+/* 0 is what unseal leaves. */
+static inline uint64_t tables_check_end(uint64_t check)
+{
+	return check ? check : 1;
+}
+
+static inline uint64_t tables_entry_check(const struct tables *tables, uint32_t number)
+{
+	const struct entry *e = &tables->entries[number];
+	uint64_t check = tables_check_key(tables_check_start(TABLES_KIND_ENTRY, number), &e->key);
+
+	return tables_check_end(tables_check_word(check, (uint64_t)e->page | (uint64_t)e->class_index << 16 | (uint64_t)e->share << 24));
+}
+
+static inline uint64_t tables_record_check(const struct tables *tables, uint32_t number)
+{
+	const struct record_entry *r = &tables->records[number];
+
+	return tables_check_end(tables_check_word(tables_check_key(tables_check_start(TABLES_KIND_RECORD, number), &r->parent_key), r->start));
+}
+
+static inline uint64_t tables_group_check(const struct tables *tables, uint32_t number)
+{
+	const struct group_entry *g = &tables->groups[number];
+	uint64_t check = tables_check_start(TABLES_KIND_GROUP, number);
+	uint64_t id[2];
+
+	memcpy(id, g->client_id, sizeof(id));
+	check = tables_check_word(tables_check_word(check, id[0]), id[1]);
+	return tables_check_end(tables_check_word(tables_check_word(check, g->plan), g->number));
+}
+
+/* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells
+ * whether it is right. Here, because every put makes entries, records and groups. */
 /* A release store keeps what was written before it before it; the fence keeps what is written next after it. */
 static inline void tables_unseal(uint64_t *check)
 {
@@ -187,6 +229,39 @@ static inline void tables_unseal_record(struct tables *tables, uint32_t number)
 {
 	tables_unseal(&tables->records[number].check);
 }
+
+static inline void tables_seal_entry(struct tables *tables, uint32_t number)
+{
+	__atomic_store_n(&tables->entries[number].check, tables_entry_check(tables, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_entry_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->entries[number].check == tables_entry_check(tables, number);
+}
+
+static inline void tables_seal_record(struct tables *tables, uint32_t number)
+{
+	__atomic_store_n(&tables->records[number].check, tables_record_check(tables, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_record_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->records[number].check == tables_record_check(tables, number);
+}
+
+static inline void tables_seal_group(struct tables *tables, uint32_t number)
+{
+	__atomic_store_n(&tables->groups[number].check, tables_group_check(tables, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_group_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->groups[number].check == tables_group_check(tables, number);
+}
+
+void tables_seal_grant(struct tables *tables, uint32_t number);
+bool tables_grant_intact(const struct tables *tables, uint32_t number);
 
 /* Moves an entry on (to ENTRY_FREE or ENTRY_QUARANTINED): one release store. Also how a quarantined entry is freed. */
 static inline void tables_entry_set_state(struct tables *tables, uint32_t number, enum entry_state state)

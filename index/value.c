@@ -20,7 +20,7 @@ static uint32_t *value_word(const struct index *index, uint32_t entry, struct re
 }
 
 /* The place's key is new to the map: @entry is its anchor. @hash is the place's. */
-static void value_anchor(struct index *index, uint32_t record, uint32_t page, const struct key *key, uint64_t hash,
+static inline void value_anchor(struct index *index, uint32_t record, uint32_t page, const struct key *key, uint64_t hash,
 	uint32_t entry)
 {
 	bool there = keymap_insert(&index->map, hash, entry);
@@ -47,7 +47,7 @@ static void value_first(struct index *index, struct record *r, uint32_t page, co
 }
 
 /* The entry of a value that is about to get its name. */
-static void entry_fill(struct index *index, uint32_t entry, const struct key *key, uint32_t record, uint32_t page,
+static inline void entry_fill(struct index *index, uint32_t entry, const struct key *key, uint32_t record, uint32_t page,
 	uint32_t class_index, uint32_t share, uint32_t group)
 {
 	struct entry *e = &index->tables->entries[entry];
@@ -100,7 +100,7 @@ uint16_t index_page_add(struct index *index, uint32_t record, const struct key *
 
 	lock_assert_held(index->guard);
 	assert(!layout_is_row(index->layout, class_index) && column < index->page_columns);
-	uint16_t page = record_append(index, record, key);
+	uint16_t page = record_append(index, r, key);
 
 	entry_fill(index, entry, key, record, page, class_index, share, group);
 	block_values(index, r, page)[column] = entry | WORD_PREPARED;

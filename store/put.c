@@ -25,11 +25,23 @@ struct chunk {
 	const struct layout *layout;
 	uint32_t from, count;      /* keys of the call */
 	uint32_t new_values;
+	uint32_t unknown;          /* keys that have no place yet: how many slots are made free at a time */
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
-	bool seen[256];            /* by a byte of the hash: a key was named in this chunk, so look again before naming another */
+	uint64_t seen[16];         /* bits, by hash: a key was named in this chunk, so look again before naming another */
 };
+
+/* Has a key like number @i of the chunk been seen? It is now. */
+static bool seen_before(struct chunk *k, uint32_t i)
+{
+	uint64_t *word = &k->seen[k->hashes[i] / 64 % 16];
+	uint64_t bit = 1ull << k->hashes[i] % 64;
+	bool before = *word & bit;
+
+	*word |= bit;
+	return before;
+}
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -263,31 +275,39 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	return free > 0;
 }
 
+/* Under the lock: a slot where the group's keys that are left stand together, or anywhere; room for it is made. @want: slots
+ * to make free if there is none. */
+static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run, uint32_t want)
+{
+	struct slots *slots = k->space->slots;
+	struct slots_filter filter = session_filter(k->call->session);
+
+	if (!slots_free_count(slots, class->number, class->share, filter) && !make_room(k, class->number, class->share, want))
+		return SLOTS_NONE;
+	slots_seek(slots, &class->cursor, class->number, class->share, run, filter);
+	return slots_take(slots, &class->cursor, filter);
+}
+
 /* Under the lock: a slot for one value, neighbouring the group's last one where that is possible; SLOTS_NONE: there is no
- * room. @want: slots to make free if there is none; the group's keys that are left say how long a run is looked for. */
-static uint32_t take_slot(struct chunk *k, struct put_class *class, uint32_t want)
+ * room. */
+static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 {
 	struct put_start *call = k->call;
 	struct plan_group *open = &k->plan->group[call->group];
 	uint32_t run = call->groups[call->group].keys - call->in_group;
-	struct slots_filter filter = session_filter(call->session);
 	uint32_t entry = SLOTS_NONE;
 
 	/* a longer group looks for a run of its own once; a single value goes where the last one went */
 	if (class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
-		entry = slots_take(k->space->slots, &class->cursor, filter);
+		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
 	if (entry == SLOTS_NONE) {
 		open->sought |= (uint16_t)(1u << class->number);
-		if (!slots_free_count(k->space->slots, class->number, class->share, filter) &&
-		    !make_room(k, class->number, class->share, want))
+		entry = take_elsewhere(k, class, run ? run : 1, run ? k->unknown : 1);
+		if (entry == SLOTS_NONE)
 			return SLOTS_NONE;
-		slots_seek(k->space->slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
-		entry = slots_take(k->space->slots, &class->cursor, filter);
 	}
-	if (entry != SLOTS_NONE) {
-		vec32_push(&k->plan->values, entry);
-		k->new_values++;
-	}
+	vec32_push(&k->plan->values, entry);
+	k->new_values++;
 	return entry;
 }
 
@@ -323,7 +343,7 @@ static bool wait_push(struct put_plan *plan, const struct key *key)
 }
 
 /* Does the group want a value of @class on the page that ends at @consumed? */
-static bool wants(const struct chunk *k, const struct put_group *g, const struct put_class *class, uint64_t consumed)
+static inline bool wants(const struct chunk *k, const struct put_group *g, const struct put_class *class, uint64_t consumed)
 {
 	uint32_t bit = 1u << class->number;
 
@@ -343,7 +363,7 @@ static bool wants_any(const struct chunk *k, const struct put_group *g, uint64_t
 /* Under the lock: the answer for one value of @key at (record, page), which is known. PUT_ANSWER_NONE: there is no room for
  * it. */
 static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put_class *class, uint32_t record, uint16_t page,
-			  const struct key *key, uint32_t want)
+			  const struct key *key)
 {
 	struct space *space = k->space;
 	struct put_plan *plan = k->plan;
@@ -367,7 +387,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 			return PUT_ANSWER_NONE;
 		return PUT_ANSWER_INFLIGHT;
 	}
-	entry = take_slot(k, class, want);
+	entry = take_slot(k, class);
 	if (entry == SLOTS_NONE)
 		return PUT_ANSWER_NONE;
 	index_value_add(space->index, record, page, key, class->number, class->share, entry,
@@ -375,7 +395,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 	return class->cursor.offset;
 }
 
-static void close_run(struct chunk *k)
+static inline void close_run(struct chunk *k)
 {
 	struct put_start *call = k->call;
 
@@ -418,8 +438,7 @@ static bool open_run(struct chunk *k, const struct put_group *g, uint32_t in_gro
 
 /* Under the lock: names an unknown key, number @in_group of its group, of which at least one value is wanted, in the open
  * run or in a new record. */
-static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint64_t consumed,
-		       uint32_t want)
+static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint64_t consumed)
 {
 	struct put_start *call = k->call;
 	struct index *index = k->space->index;
@@ -438,7 +457,7 @@ static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, u
 			class->answers[call->key + i] = PUT_ANSWER_NONE;
 			continue;
 		}
-		entry = take_slot(k, class, want);
+		entry = take_slot(k, class);
 		if (entry == SLOTS_NONE)
 			return CHUNK_NOROOM;
 		if (hit->record != INDEX_NONE) {
@@ -448,6 +467,7 @@ static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, u
 			hit->page = index_page_add(index, call->run, key, k->hashes[i], class->number, class->share, entry,
 						   group);
 			call->run_pages++;
+			k->unknown--;
 		}
 		class->answers[call->key + i] = class->cursor.offset;
 	}
@@ -455,7 +475,7 @@ static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, u
 }
 
 /* Under the lock: all answers for a key that stands somewhere. */
-static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed, uint32_t want)
+static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
 {
 	struct put_start *call = k->call;
 	const struct index_hit *hit = &k->hits[i];
@@ -466,7 +486,7 @@ static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uin
 		uint64_t answer = PUT_ANSWER_NONE;
 
 		if (wants(k, g, class, consumed)) {
-			answer = put_value(k, g, class, hit->record, hit->page, &k->keys[i], want);
+			answer = put_value(k, g, class, hit->record, hit->page, &k->keys[i]);
 			if (answer == PUT_ANSWER_NONE)
 				return CHUNK_NOROOM;
 		}
@@ -476,23 +496,24 @@ static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uin
 }
 
 /* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
-static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint32_t want)
+static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
 {
 	struct put_start *call = k->call;
 	struct index_hit *hit = &k->hits[i];
 	uint64_t consumed = g->consumed - (uint64_t)(g->keys - 1 - in_group) * k->layout->page_tokens;
-	bool *seen = &k->seen[k->hashes[i] & 0xff];
 	int r = CHUNK_DONE;
 
-	if (hit->record == INDEX_NONE && *seen) /* perhaps it stands earlier in this chunk */
+	if (hit->record == INDEX_NONE && seen_before(k, i)) { /* perhaps it stands earlier in this chunk */
 		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
+		k->unknown -= hit->record != INDEX_NONE;
+	}
 	if (hit->record != INDEX_NONE) {
-		r = put_known(k, g, i, consumed, want);
+		r = put_known(k, g, i, consumed);
 	} else if (wants_any(k, g, consumed)) {
-		*seen = true;
-		r = put_unknown(k, g, i, in_group, consumed, want);
+		r = put_unknown(k, g, i, in_group, consumed);
 	} else { /* a page without values has no name: what follows hangs off an unknown parent */
 		close_run(k);
+		k->unknown--;
 		answer_keys(call, call->key + i, 1, PUT_ANSWER_NONE);
 	}
 	call->previous = k->keys[i];
@@ -522,7 +543,7 @@ static bool group_fits(const struct chunk *k, const struct put_group *g)
 }
 
 /* What the plan has now is the end of the group's part. */
-static void group_ends_here(const struct put_plan *plan, struct plan_group *group)
+static inline void group_ends_here(const struct put_plan *plan, struct plan_group *group)
 {
 	group->values = plan->values.count;
 	group->pins = plan->pins.count;
@@ -602,7 +623,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 			record = group_row_home(k, g);
 		if (record == INDEX_NONE)
 			return CHUNK_NOROOM;
-		answer = put_value(k, g, class, record, INDEX_PAGE_ROW, &call->previous, 1);
+		answer = put_value(k, g, class, record, INDEX_PAGE_ROW, &call->previous);
 		if (answer == PUT_ANSWER_NONE)
 			return CHUNK_NOROOM;
 		class->answers[call->group] = answer;
@@ -675,11 +696,12 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 static uint32_t chunk_work(struct chunk *k, bool *noroom)
 {
 	struct put_start *call = k->call;
-	uint32_t i = 0, unknown = 0, pinned_to = 0;
+	uint32_t i = 0, pinned_to = 0;
 
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	k->unknown = 0;
 	for (uint32_t j = 0; j < k->count; j++)
-		unknown += k->hits[j].record == INDEX_NONE;
+		k->unknown += k->hits[j].record == INDEX_NONE;
 	*noroom = false;
 	while (i < k->count) {
 		const struct put_group *g = &call->groups[call->group];
@@ -698,11 +720,10 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 		for (; i < end; i++) {
 			if (g->flags & PUT_ROW_ONLY) {
 				call->previous = k->keys[i];
-			} else if (put_key(k, g, i, call->in_group, unknown)) {
+			} else if (put_key(k, g, i, call->in_group)) {
 				*noroom = true;
 				return i;
 			}
-			unknown -= unknown > 0 && k->hits[i].record == call->run && call->run != INDEX_NONE;
 			call->in_group++;
 		}
 		if (call->in_group == g->keys) {
