@@ -112,7 +112,7 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	r->flags = (uint8_t)((run->parent_key ? 0 : RECORD_FLAG_ROOT) |
 			     (run->flags & RECORD_WHOLE ? RECORD_FLAG_WHOLE : 0));
 
-	tables_unseal_record(index->tables, number);
+	tables_unseal(&t->check);
 	t->parent_key = run->parent_key ? *run->parent_key : no_key;
 	t->endpoint = run->max_pages ? no_key : *run->endpoint;
 	t->consumed = t->start = run->consumed;
@@ -121,7 +121,7 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	t->group = run->group;
 	t->whole_next = TABLES_NONE;
 	t->created_s = t->last_use_s = index->now_s;
-	tables_seal_record(index->tables, number);
+	tables_seal_record(t, number);
 
 	if (run->flags & RECORD_WHOLE)
 		whole_insert(index, number, run->whole_ring);

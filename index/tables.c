@@ -5,34 +5,39 @@
 #include <errno.h>
 #include <string.h>
 
-#define TABLES_VERSION 1u
+#define TABLES_VERSION 2u
 #define TABLES_ALIGN 4096u
 #define TABLES_MAX_ENTRIES 0x3fffff00u /* an entry number and two marks fit in a word */
+
+static uint64_t check_word(uint64_t check, uint64_t word)
+{
+	return mix_64(check ^ word, 0x8ebc6af09c88c6e3ull);
+}
 
 static uint64_t grant_check(const struct tables *tables, uint32_t number)
 {
 	const struct grant_entry *g = &tables->grants[number];
-	uint64_t check = tables_check_start(TABLES_KIND_GRANT, number);
+	uint64_t check = tables_check_number(TABLES_KIND_GRANT, number);
 
-	check = tables_check_word(tables_check_word(tables_check_word(check, g->offset), g->length), g->slot_bytes);
-	check = tables_check_word(check, (uint64_t)g->first_entry << 32 | g->slots);
-	check = tables_check_word(check, (uint64_t)g->class_index << 48 | (uint64_t)g->share << 32 | g->node);
-	return tables_check_end(tables_check_word(check, (uint64_t)g->generation << 32 | g->used));
+	check = check_word(check_word(check_word(check, g->offset), g->length), g->slot_bytes);
+	check = check_word(check, (uint64_t)g->first_entry << 32 | g->slots);
+	check = check_word(check, (uint64_t)g->class_index << 48 | (uint64_t)g->share << 32 | g->node);
+	return tables_check_end(check, (uint64_t)g->generation << 32 | g->used);
 }
 
 static uint64_t header_check(const struct tables_header *h)
 {
-	uint64_t check = tables_check_start(TABLES_KIND_HEADER, h->version);
+	uint64_t check = tables_check_number(TABLES_KIND_HEADER, h->version);
 	uint64_t words[6];
 
 	memcpy(words, h->identity, 32);
 	memcpy(words + 4, h->fingerprint, 16);
-	check = tables_check_word(tables_check_word(check, h->magic), h->generation);
-	check = tables_check_word(check, (uint64_t)h->grants << 32 | h->records);
-	check = tables_check_word(check, (uint64_t)h->groups << 32 | h->entries);
+	check = check_word(check_word(check, h->magic), h->generation);
+	check = check_word(check, (uint64_t)h->grants << 32 | h->records);
+	check = check_word(check, (uint64_t)h->groups << 32 | h->entries);
 	for (unsigned i = 0; i < 6; i++)
-		check = tables_check_word(check, words[i]);
-	return tables_check_end(check);
+		check = check_word(check, words[i]);
+	return tables_check_end(check, 0);
 }
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */

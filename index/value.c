@@ -53,7 +53,7 @@ static inline void entry_fill(struct index *index, uint32_t entry, const struct 
 	struct entry *e = &index->tables->entries[entry];
 
 	assert(e->state == ENTRY_FREE && group != 0);
-	tables_unseal_entry(index->tables, entry);
+	tables_unseal(&e->check);
 	e->key = *key;
 	e->record = record;
 	e->page = (uint16_t)page;
@@ -61,7 +61,7 @@ static inline void entry_fill(struct index *index, uint32_t entry, const struct 
 	e->share = (uint8_t)share;
 	e->group = group;
 	e->state = ENTRY_VALUE;
-	tables_seal_entry(index->tables, entry);
+	tables_seal_entry(e, entry);
 }
 
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,

@@ -92,7 +92,7 @@ static void setup(struct bench *b, uint32_t pages, uint32_t per_record)
 	for (uint32_t i = pages; i-- > 0;)
 		b->free_entries[b->free_count++] = i;
 	b->tables.groups[0].state = GROUP_PREPARED;
-	tables_seal_group(&b->tables, 0);
+	tables_seal_group(&b->tables.groups[0], 0);
 	lock_take(&b->lock);
 }
 
