@@ -168,6 +168,7 @@ static void call_classes(struct put_start *call)
 
 	call->row_mask = row_mask(layout);
 	call->classes = call->page_classes = call->always = 0;
+	call->fits = true;
 	for (uint32_t rows = 0; rows < 2; rows++) {
 		uint64_t *answers = call->answers;
 
@@ -186,6 +187,7 @@ static void call_classes(struct put_start *call)
 					.answers = answers,
 					.cursor = { .grant = SLOTS_NONE },
 				};
+			call->fits &= (row ? 1 : call->key_count) <= space->capacity[c][share];
 			if (!row && layout->class[c].every_pages == 1)
 				call->always |= 1u << c;
 			answers += row ? call->group_count : call->key_count;
@@ -275,16 +277,17 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	return free > 0;
 }
 
-/* Under the lock: a slot where the group's keys that are left stand together, or anywhere; room for it is made. @want: slots
- * to make free if there is none. */
-static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run, uint32_t want)
+/* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
+ * anywhere. If there is none, room is made for all keys of the chunk that have no place yet. */
+static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run)
 {
+	uint32_t want = run && k->unknown ? k->unknown : 1;
 	struct slots *slots = k->space->slots;
 	struct slots_filter filter = session_filter(k->call->session);
 
 	if (!slots_free_count(slots, class->number, class->share, filter) && !make_room(k, class->number, class->share, want))
 		return SLOTS_NONE;
-	slots_seek(slots, &class->cursor, class->number, class->share, run, filter);
+	slots_seek(slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
 	return slots_take(slots, &class->cursor, filter);
 }
 
@@ -302,7 +305,7 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
 	if (entry == SLOTS_NONE) {
 		open->sought |= (uint16_t)(1u << class->number);
-		entry = take_elsewhere(k, class, run ? run : 1, run ? k->unknown : 1);
+		entry = take_elsewhere(k, class, run);
 		if (entry == SLOTS_NONE)
 			return SLOTS_NONE;
 	}
@@ -531,7 +534,7 @@ static bool group_fits(const struct chunk *k, const struct put_group *g)
 
 	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
 		return false;
-	for (uint32_t c = 0; c < call->classes; c++) {
+	for (uint32_t c = 0; c < call->classes && !call->fits; c++) {
 		const struct put_class *class = &call->class[c];
 		uint64_t need = c >= call->page_classes ? 1 : class->every_pages == 1 ? g->keys :
 							      g->keys / class->every_pages;
@@ -697,11 +700,13 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 {
 	struct put_start *call = k->call;
 	uint32_t i = 0, pinned_to = 0;
+	bool known;
 
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
 	k->unknown = 0;
 	for (uint32_t j = 0; j < k->count; j++)
 		k->unknown += k->hits[j].record == INDEX_NONE;
+	known = k->unknown < k->count;
 	*noroom = false;
 	while (i < k->count) {
 		const struct put_group *g = &call->groups[call->group];
@@ -714,7 +719,7 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			*noroom = true; /* its keys are passed over outside */
 			return i;
 		}
-		if (pinned_to < end) /* pins of one group stand together in the plan */
+		if (pinned_to < end && known) /* pins of one group stand together in the plan */
 			for (pinned_to = i; pinned_to < end; pinned_to++)
 				chunk_pin(k, pinned_to);
 		for (; i < end; i++) {

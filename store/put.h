@@ -69,6 +69,7 @@ struct put_start {
 	uint32_t page_classes, classes;
 	uint32_t always;      /* mask of the classes of which every page has a value */
 	uint32_t row_mask;    /* of the layout's state classes */
+	bool fits;            /* a group of all keys would fit: no group need be asked about */
 	uint32_t group, key;  /* being worked on */
 	uint32_t in_group;    /* keys of the group that are done */
 	uint32_t run;         /* open record, or none */
