@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is committed, in words that depend on content only: not on record numbers, nor on whether twins have met yet.
+ * What is committed, in words that depend on content only, not on record numbers. (The lines that begin with `pinned` and
+ * `whole` depend on whether twins have met yet: the survivor is both when one of them was.)
  */
 #include "index/internal.h"
 
@@ -91,21 +92,19 @@ static void say_record(const struct index *index, struct lines *l, uint32_t reco
 	struct key end;
 	char key[65], parent[65];
 	uint32_t pages = r->pages;
-	bool row = r->flags & RECORD_FLAG_ROW && place_committed(index, r, INDEX_PAGE_ROW, &end);
 
-	if (!row)
-		while (pages && !place_committed(index, r, pages - 1u, &end))
-			pages--;
 	for (uint32_t page = 0; page < pages; page++)
 		say_values(index, l, record, page);
-	if (row)
-		say_values(index, l, record, INDEX_PAGE_ROW);
-	if (!pages && !row)
-		return;
+	say_values(index, l, record, INDEX_PAGE_ROW);
+	/* Without the pages at the end that only a row or an uncommitted value keeps there. */
+	while (pages && !place_committed(index, r, pages - 1u, &end))
+		pages--;
 	if (pages)
 		say(l, "record %llu-%llu %s after %s%s", (unsigned long long)t->start,
 			(unsigned long long)(t->start + pages * index->layout->page_tokens), hex(&end, key),
 			hex(&t->parent_key, parent), t->flags & RECORD_ROOT ? " root" : "");
+	else if (!place_committed(index, r, INDEX_PAGE_ROW, &end))
+		return;
 	if (t->flags & RECORD_PINNED)
 		say(l, "pinned %s", hex(&end, key));
 	if (t->flags & RECORD_WHOLE && tables_committed(index->tables, t->group))
@@ -127,7 +126,8 @@ int index_describe(struct index *index, FILE *to)
 			say_record(index, &l, n);
 	if (l.error)
 		return l.error;
-	qsort(l.line, l.n, sizeof(*l.line), compare);
+	if (l.n)
+		qsort(l.line, l.n, sizeof(*l.line), compare);
 	for (size_t i = 0; i < l.n; i++)
 		if (!i || strcmp(l.line[i - 1], l.line[i]))
 			fprintf(to, "%s\n", l.line[i]);

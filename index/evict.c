@@ -224,8 +224,10 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 		if (accept && entry != INDEX_NONE && !accept(context, entry)) {
 			index->passed_over[passed++] = record;
 		} else if (r->flags & RECORD_FLAG_WHOLE) {
-			if (whole_can_go(index, record)) {
-				victim_gone(index, whole_drop(index, record, sink));
+			uint32_t values;
+
+			if (whole_drop(index, record, sink, &values)) {
+				victim_gone(index, values);
 				result = 0;
 				break;
 			}
@@ -291,9 +293,6 @@ int index_may_evict_record(struct index *index, uint32_t record, struct why *why
 		return why_set(why, EBUSY, "the record is in use by %u plans, handles or readers", r->pins);
 	if (r->flags & RECORD_FLAG_HELD)
 		return why_set(why, EBUSY, "the record is pinned by an operator");
-	if (r->flags & RECORD_FLAG_WHOLE && !whole_can_go(index, record))
-		return why_set(why, r->children ? ENOTEMPTY : EBUSY,
-			"another record of the same WHOLE group is in use or has children outside the group");
 	if (!(r->flags & RECORD_FLAG_WHOLE) && r->children)
 		return why_set(why, ENOTEMPTY, "the record has %u child records", r->children);
 	return 0;
@@ -302,12 +301,14 @@ int index_may_evict_record(struct index *index, uint32_t record, struct why *why
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why)
 {
 	int r = index_may_evict_record(index, record, why);
+	uint32_t values;
 
 	if (r)
 		return r;
-	if (index->records[record].flags & RECORD_FLAG_WHOLE)
-		whole_drop(index, record, sink);
-	else
+	if (!(index->records[record].flags & RECORD_FLAG_WHOLE))
 		record_review(index, record_free(index, record, sink), sink);
+	else if (!whole_drop(index, record, sink, &values))
+		return why_set(why, index->records[record].children ? ENOTEMPTY : EBUSY,
+			"another record of the same WHOLE group is in use or has children outside the group");
 	return 0;
 }

@@ -50,6 +50,8 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->record_free = INDEX_NONE;
 	index->hollow_first = config->hollow_first;
 	index->hollow_count = config->hollow_count;
+	index->gone = config->gone;
+	index->gone_context = config->gone_context;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();
 	policy_views(index, views);

@@ -92,6 +92,21 @@ struct index_config {
 int index_new(const struct index_config *config, struct index **ret, struct why *why);
 void index_free(struct index **index);
 
+/* ---- memory ahead of need -------------------------------------------------------------------------------------- */
+
+#define INDEX_AHEAD_RECORDS 16384u /* records made present at once: 3 MiB */
+#define INDEX_AHEAD_UNITS 65536u   /* units of the arrays' arena likewise: 1 MiB */
+
+/* How far the arrays that fill in order are filled. */
+struct index_mark {
+	uint32_t record, unit;
+};
+struct index_mark index_mark(const struct index *index);
+/* Makes the memory behind @mark present, without the lock, from any thread; blocks for page faults (about a millisecond). */
+void index_make_present(const struct index *index, struct index_mark mark);
+/* The same for the entries of a new grant. */
+void index_make_entries_present(const struct index *index, uint32_t first, uint32_t count);
+
 /* ---- looking up ---------------------------------------------------------------------------------------------- */
 
 struct index_hit {

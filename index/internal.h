@@ -32,6 +32,7 @@
 #define WORD_ENTRY 0x3fffffffu
 
 #define INDEX_MAX_TRIES 1024u       /* candidates passed over in one call of an evict function */
+#define INDEX_MAX_GATHER 1024u   /* rings and records that a WHOLE ring may take along */
 #define INDEX_TICK_SPAN (1u << 30)  /* ticks older than this are made this old, so that they compare */
 
 struct index {
@@ -56,7 +57,10 @@ struct index {
 	uint32_t hollow_first, hollow_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
 	struct index_counters counters;
+	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
+	void *gone_context;
 	uint32_t passed_over[INDEX_MAX_TRIES];
+	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
 };
 
 extern const struct index_sink index_no_sink;
@@ -247,8 +251,8 @@ void whole_insert(struct index *index, uint32_t record, uint32_t ring);
 void whole_remove(struct index *index, uint32_t record);
 void whole_take_over(struct index *index, uint32_t from, uint32_t to);
 uint32_t whole_last_use(const struct index *index, uint32_t record);
-bool whole_can_go(struct index *index, uint32_t record); /* every member is idle and childless but for members */
-uint32_t whole_drop(struct index *index, uint32_t record, const struct index_sink *sink); /* all; number of values */
+/* Lets the ring of @record go, with what it cannot be parted from. False: something is busy or has to go before. */
+bool whole_drop(struct index *index, uint32_t record, const struct index_sink *sink, uint32_t *ret_values);
 
 /* ---- use.c ----------------------------------------------------------------------------------------------------- */
 

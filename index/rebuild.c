@@ -47,7 +47,7 @@ static bool record_usable(const struct index *index, uint32_t number)
 {
 	const struct record_entry *t = record_table(index, number);
 
-	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW && (t->pages || index->row_columns) &&
+	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW &&
 	       tables_record_intact(index->tables, number);
 }
 

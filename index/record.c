@@ -132,6 +132,8 @@ uint16_t index_page_append(struct index *index, uint32_t record)
 	uint16_t page = r->pages++;
 
 	block_uses(index, r)[page] = index->tick;
+	if (page)
+		record_use(index, r, page - 1u, index->tick);
 	r->tail_children = 0;
 	t->consumed += index->layout->page_tokens;
 	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
@@ -156,8 +158,22 @@ void record_copy_endpoint(struct index *index, struct record *r)
 		t->endpoint = index->tables->entries[word & WORD_ENTRY].key;
 }
 
+/* Whoever has its name cached is told before the name changes. */
+static void record_name_goes(struct index *index, struct record *r)
+{
+	const struct record_entry *t = record_table(index, record_number(index, r));
+
+	if (!(r->flags & RECORD_FLAG_KNOWN))
+		return;
+	r->flags &= (uint8_t)~RECORD_FLAG_KNOWN;
+	if (index->gone)
+		index->gone(index->gone_context, t->consumed, &t->endpoint);
+}
+
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
+	if (pages != r->pages)
+		record_name_goes(index, r);
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
@@ -183,6 +199,15 @@ static void record_trim(struct index *index, struct record *r)
 		block_fit(index, r);
 }
 
+static void record_leave_whole(struct index *index, struct record *r)
+{
+	struct record_entry *t = record_table(index, record_number(index, r));
+
+	r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+	__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
+	t->whole_next = TABLES_NONE;
+}
+
 bool index_record_close(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -200,7 +225,7 @@ bool index_record_close(struct index *index, uint32_t record)
 	}
 	if (r->flags & RECORD_FLAG_WHOLE) { /* the group goes on without it */
 		whole_remove(index, record);
-		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+		record_leave_whole(index, r);
 	}
 	r->pins--;
 	record_review(index, record, NULL);
@@ -255,14 +280,11 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 	bool committed;
 
 	lock_assert_held(index->guard);
+	if (r->flags & RECORD_FLAG_WHOLE) /* as all others of the group do: nobody walks this ring any more */
+		record_leave_whole(index, r);
 	if (r->state == RECORD_OPEN && !index_record_close(index, record))
 		return;
 	assert(r->state == RECORD_FILLING && r->pins > 0);
-	if (r->flags & RECORD_FLAG_WHOLE) {
-		r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
-		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
-		t->whole_next = TABLES_NONE;
-	}
 	r->pins--;
 	uint32_t left = record_any_value(index, r, &committed);
 
@@ -285,6 +307,7 @@ uint32_t record_free(struct index *index, uint32_t record, const struct index_si
 	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN);
 	if (r->flags & RECORD_FLAG_SELECTED)
 		victim_obsolete(index, r);
+	record_name_goes(index, r);
 	candidate_withdraw(index, record);
 	/* A filling WHOLE record goes because its whole group does: nobody walks that ring any more. */
 	if (r->flags & RECORD_FLAG_WHOLE && r->state == RECORD_LIVE)

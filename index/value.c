@@ -140,11 +140,7 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 
 void index_quarantine_end(struct index *index, uint32_t entry)
 {
-	struct entry *e = &index->tables->entries[entry];
-
 	lock_assert_held(index->guard);
-	assert(e->state == ENTRY_QUARANTINED);
-	tables_unseal_entry(index->tables, entry);
-	e->state = ENTRY_FREE;
-	tables_seal_entry(index->tables, entry);
+	assert(index->tables->entries[entry].state == ENTRY_QUARANTINED);
+	tables_entry_set_state(index->tables, entry, ENTRY_FREE);
 }

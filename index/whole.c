@@ -4,8 +4,6 @@
  */
 #include "index/internal.h"
 
-#define MARK UINT16_MAX /* in record.selected, which a member of a ring has no other use for */
-
 static uint32_t ring_next(const struct index *index, uint32_t record)
 {
 	return record_table(index, record)->whole_next;
@@ -49,6 +47,8 @@ void whole_take_over(struct index *index, uint32_t from, uint32_t to)
 	uint32_t after = ring_next(index, from);
 
 	f->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+	if (t->flags & RECORD_FLAG_SELECTED) /* rings are never selected */
+		victim_obsolete(index, t);
 	if (!(t->flags & RECORD_FLAG_WHOLE)) {
 		struct record_entry *table = record_table(index, to);
 
@@ -95,86 +95,156 @@ uint32_t whole_last_use(const struct index *index, uint32_t record)
 	return newest;
 }
 
-static void ring_mark(struct index *index, uint32_t record, uint16_t mark)
+/* ---- going ------------------------------------------------------------------------------------------------------
+ *
+ * A ring may go when everything that hangs off its members is theirs. If something else does, it usually goes first, in
+ * its own time. But rings and records can hold each other up: a member may hang off a record that hangs off another
+ * member (keys that existed when the group was put), or two rings off each other. So all descendants are gathered, with
+ * the rings that they are in: when none of them could go alone they go together, else the ring waits.
+ *
+ * Gathered records are marked in `selected` with 1 + the number of their item (a ring or a single record): it is 0 in
+ * all that are idle. */
+
+static bool gathered(const struct record *r)
+{
+	return r->selected && !(r->flags & RECORD_FLAG_SELECTED);
+}
+
+static bool idle(const struct record *r)
+{
+	return r->state == RECORD_LIVE && !r->pins && !r->unsettled && !(r->flags & RECORD_FLAG_HELD);
+}
+
+static uint32_t item_next(const struct index *index, uint32_t record)
+{
+	return index->records[record].flags & RECORD_FLAG_WHOLE ? ring_next(index, record) : record;
+}
+
+/* Of a ring that is walked as a whole one member is LIVE: its group is committed and nobody has gone. */
+static bool gather_item(struct index *index, uint32_t record)
 {
 	uint32_t m = record;
 
-	do {
-		index->records[m].selected = mark;
-		m = ring_next(index, m);
-	} while (m != record);
-}
-
-static bool is_member(const struct record *r)
-{
-	return r->flags & RECORD_FLAG_WHOLE && r->selected == MARK;
-}
-
-static bool member_can_go(const struct index *index, const struct record *r)
-{
-	if (r->state != RECORD_LIVE || r->pins || r->unsettled || r->flags & RECORD_FLAG_HELD)
+	if (index->gathered == INDEX_MAX_GATHER || index->records[record].state != RECORD_LIVE)
 		return false;
-	for (uint32_t c = r->child; c != INDEX_NONE; c = index->records[c].next)
-		if (!is_member(&index->records[c]))
+	index->gather[index->gathered++] = record;
+	do {
+		if (!idle(&index->records[m]))
+			return false;
+		index->records[m].selected = (uint16_t)index->gathered;
+		m = item_next(index, m);
+	} while (m != record);
+	return true;
+}
+
+/* False: something behind it is busy, or could go alone. */
+static bool gather_children(struct index *index, uint32_t item)
+{
+	uint32_t record = index->gather[item];
+	const struct record *first = &index->records[record];
+	bool outside = false;
+	uint32_t m = record;
+
+	if (!(first->flags & RECORD_FLAG_WHOLE) && !first->tail_children)
+		return false;
+	do {
+		for (uint32_t c = index->records[m].child; c != INDEX_NONE; c = index->records[c].next) {
+			if (!gathered(&index->records[c]) && !gather_item(index, c))
+				return false;
+			outside |= index->records[c].selected != item + 1;
+		}
+		m = item_next(index, m);
+	} while (m != record);
+	return outside || item == 0;
+}
+
+static void gather_forget(struct index *index)
+{
+	for (uint32_t i = 0; i < index->gathered; i++) {
+		uint32_t m = index->gather[i];
+
+		do {
+			struct record *r = &index->records[m];
+
+			if (!(r->flags & RECORD_FLAG_SELECTED))
+				r->selected = 0;
+			m = item_next(index, m);
+		} while (m != index->gather[i]);
+	}
+}
+
+static bool gather(struct index *index, uint32_t record)
+{
+	index->gathered = 0;
+	if (!gather_item(index, record))
+		return false;
+	for (uint32_t i = 0; i < index->gathered; i++)
+		if (!gather_children(index, i))
 			return false;
 	return true;
 }
 
-bool whole_can_go(struct index *index, uint32_t record)
+/* Cuts a record out of the tree; a parent that stays is kept in `prev`, for a review. Returns the number of values. */
+static uint32_t drop_prepare(struct index *index, uint32_t record)
 {
-	bool can = true;
-	uint32_t m = record;
+	struct record *r = &index->records[record];
+	bool stays = r->parent != INDEX_NONE && !gathered(&index->records[r->parent]);
+	uint32_t parent = link_cut(index, record);
+	uint32_t values = index->row_columns ? place_count_values(index, r, INDEX_PAGE_ROW) : 0;
 
-	/* Idleness first: a ring is walked as a whole only when all of it is LIVE. */
-	do {
-		can = index->records[m].state == RECORD_LIVE && !index->records[m].pins;
-		m = ring_next(index, m);
-	} while (can && m != record);
-	if (!can)
-		return false;
-	ring_mark(index, record, MARK);
-	do {
-		can = member_can_go(index, &index->records[m]);
-		m = ring_next(index, m);
-	} while (can && m != record);
-	ring_mark(index, record, 0);
-	return can;
+	for (uint32_t page = 0; page < r->pages; page++)
+		values += place_count_values(index, r, page);
+	candidate_withdraw(index, record);
+	__atomic_store_n(&record_table(index, record)->flags, 0, __ATOMIC_RELEASE);
+	r->prev = stays ? parent : INDEX_NONE;
+	return values;
 }
 
-uint32_t whole_drop(struct index *index, uint32_t record, const struct index_sink *sink)
+static void drop_finish(struct index *index, uint32_t record, const struct index_sink *sink)
 {
-	uint32_t values = 0, members = 0;
-	uint32_t m = record;
+	struct record *r = &index->records[record];
+	uint32_t parent = r->prev;
 
-	ring_mark(index, record, MARK);
-	do { /* cut them out of the tree, keeping parents outside the ring in `prev` */
-		struct record *r = &index->records[m];
-		bool outside = r->parent != INDEX_NONE && !is_member(&index->records[r->parent]);
-		uint32_t parent = link_cut(index, m);
+	r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
+	r->prev = INDEX_NONE;
+	record_free(index, record, sink);
+	r->parent = parent;
+}
 
-		values += index->row_columns ? place_count_values(index, r, INDEX_PAGE_ROW) : 0;
-		for (uint32_t page = 0; page < r->pages; page++)
-			values += place_count_values(index, r, page);
-		candidate_withdraw(index, m);
-		__atomic_store_n(&record_table(index, m)->flags, 0, __ATOMIC_RELEASE);
-		r->prev = outside ? parent : INDEX_NONE;
-		members++;
-		m = ring_next(index, m);
-	} while (m != record);
-	ring_mark(index, record, 0);
-	for (uint32_t i = 0; i < members; i++) {
-		struct record *r = &index->records[m];
-		uint32_t parent = r->prev;
+bool whole_drop(struct index *index, uint32_t record, const struct index_sink *sink, uint32_t *ret_values)
+{
+	uint32_t values = 0;
 
-		r->flags &= (uint8_t)~(RECORD_FLAG_WHOLE | RECORD_FLAG_HELD);
-		r->prev = INDEX_NONE;
-		record_free(index, m, sink);
-		r->parent = parent;
-		m = ring_next(index, m);
+	if (!gather(index, record)) {
+		gather_forget(index);
+		return false;
 	}
-	for (uint32_t i = 0; i < members; i++) {
-		record_review(index, index->records[m].parent, sink);
-		m = ring_next(index, m);
+	for (uint32_t i = 0; i < index->gathered; i++) {
+		uint32_t m = index->gather[i];
+
+		if (!(index->records[m].flags & RECORD_FLAG_WHOLE))
+			ring_set_next(index, m, m);
+		do {
+			values += drop_prepare(index, m);
+			m = ring_next(index, m);
+		} while (m != index->gather[i]);
 	}
-	return values;
+	for (uint32_t i = 0; i < index->gathered; i++) {
+		uint32_t m = index->gather[i];
+
+		do {
+			drop_finish(index, m, sink);
+			m = ring_next(index, m);
+		} while (m != index->gather[i]);
+	}
+	for (uint32_t i = 0; i < index->gathered; i++) {
+		uint32_t m = index->gather[i];
+
+		do {
+			record_review(index, index->records[m].parent, sink);
+			m = ring_next(index, m);
+		} while (m != index->gather[i]);
+	}
+	*ret_values = values;
+	return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Populates grants in the background: one thread, jobs in order, each job's range touched by several short-lived threads
- * inside segment_populate. Not on the path of any plan.
+ * Makes memory present in the background, before plans need it: the grants' (each range touched by several short-lived
+ * threads inside segment_populate), their entries' in the tables, and the index's next records. One thread, jobs in order.
  */
 #include "store/host_private.h"
 
@@ -13,26 +13,20 @@
 
 #define GROWER_IDLE_NS 1000000000ull /* a wait ends after this and looks again: nothing waits without a deadline */
 
-struct job {
-	struct space *space; /* referenced */
-	uint32_t grant, node;
-	uint64_t offset, length;
-	bool prewarm;
-};
 
 struct grower {
 	pthread_t thread;
 	unsigned threads;
 	struct lock lock; /* LOCK_QUEUE */
 	struct lock_cond wake;
-	struct job *jobs;  /* (lock) ring */
+	struct grower_job *jobs;  /* (lock) ring */
 	uint32_t first, count, capacity; /* (lock) */
 	bool stop;         /* (lock) */
 };
 
 #define GROWER_JOBS (2u * SLOTS_MAX_GRANTS)
 
-static bool grower_next(struct grower *g, struct job *ret)
+static bool grower_next(struct grower *g, struct grower_job *ret)
 {
 	bool got = false;
 
@@ -49,19 +43,27 @@ static bool grower_next(struct grower *g, struct job *ret)
 	return got;
 }
 
+static void grower_grant(struct grower *g, const struct grower_job *job)
+{
+	struct why why = WHY_INIT;
+	int r = 0;
+
+	index_make_entries_present(job->space->index, job->first_entry, job->slots);
+	if (job->populate)
+		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
+	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
+}
+
 static void *grower_main(void *context)
 {
 	struct grower *g = context;
-	struct job job;
+	struct grower_job job;
 
 	while (grower_next(g, &job)) {
-		struct why why = WHY_INIT;
-		int r;
-
-		r = segment_populate_on_node(job.space->segment, job.offset, job.length, g->threads, job.node, NULL, &why);
-		space_grant_done(job.space, job.grant, r);
-		if (job.prewarm)
-			atomic_fetch_add(&job.space->prewarm_done, job.length);
+		if (job.length)
+			grower_grant(g, &job);
+		else
+			index_make_present(job.space->index, job.mark);
 		space_unref(&job.space);
 	}
 	return NULL;
@@ -112,16 +114,15 @@ void grower_free(struct grower **gp)
 	free(g);
 }
 
-bool grower_push(struct grower *g, struct space *space, uint32_t grant, uint32_t node, uint64_t offset, uint64_t length, bool prewarm)
+bool grower_push(struct grower *g, const struct grower_job *job)
 {
 	bool ok;
 
 	lock_take(&g->lock);
 	ok = g->count < g->capacity;
 	if (ok) {
-		struct job *job = &g->jobs[(g->first + g->count++) % g->capacity];
-
-		*job = (struct job){ space_ref(space), grant, node, offset, length, prewarm };
+		space_ref(job->space);
+		g->jobs[(g->first + g->count++) % g->capacity] = *job;
 		lock_cond_wake_all(&g->wake);
 	}
 	lock_drop(&g->lock);

@@ -31,14 +31,24 @@ struct host {
  * changed. Lock-free. */
 bool host_reserve(struct host *host, uint64_t floor, uint64_t before, uint64_t after);
 
-/* ---- grower.c: a thread that populates grants in the background ---------------------------------------------- */
+/* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
+
+struct grower_job {
+	struct space *space;   /* the queue takes a reference of its own */
+	uint64_t length;       /* of the grant; 0 = the index's memory behind `mark` */
+	uint64_t offset;
+	uint32_t grant, node;
+	uint32_t first_entry, slots;
+	bool populate;         /* false: only its entries */
+	bool prewarm;          /* part of the floor */
+	struct index_mark mark;
+};
 
 int grower_new(unsigned threads, struct grower **ret, struct why *why);
 /* Ends the thread; jobs that did not run are dropped with their references. */
 void grower_free(struct grower **grower);
 /* Any thread, the space lock may be held. False: the queue is full. */
-bool grower_push(struct grower *grower, struct space *space, uint32_t grant, uint32_t node, uint64_t offset,
-		 uint64_t length, bool prewarm);
+bool grower_push(struct grower *grower, const struct grower_job *job);
 
 /* ---- quarantine.c: slots that wait for a process to be gone --------------------------------------------------- */
 

@@ -689,7 +689,8 @@ static uint32_t find_run(
 				if (count <= s->run_bound[id] && filter_allows(filter, id)) {
 					if (searched >= SEARCH_WORDS)
 						return SLOTS_NONE;
-					searched += grant_words(&s->grants[id]);
+					grant_first_free(&s->grants[id]); /* moves first_word up: nothing before is looked at */
+					searched += grant_words(&s->grants[id]) - s->grants[id].first_word;
 					*ret_slot = grant_find_run(&s->grants[id], count, &s->run_bound[id]);
 					if (*ret_slot != SLOTS_NONE)
 						return id;

@@ -158,19 +158,50 @@ static int space_cut_floor(struct space *space, struct why *why)
 	}
 }
 
+/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
+static bool push_grant(struct space *space, const struct slots_grant *grant, bool prewarm)
+{
+	struct grower_job job = {
+		.space = space,
+		.length = grant->length,
+		.offset = grant->offset,
+		.grant = grant->id,
+		.node = grant->node,
+		.first_entry = grant->first_entry,
+		.slots = grant->slots,
+		.populate = space->host->config.populate,
+		.prewarm = prewarm,
+	};
+
+	return grower_push(space->host->grower, &job);
+}
+
+void space_look_ahead(struct space *space)
+{
+	struct index_mark mark = index_mark(space->index);
+	struct grower_job job = { .space = space, .mark = mark };
+
+	if (mark.record + INDEX_AHEAD_RECORDS / 2 < space->ahead.record &&
+	    mark.unit + INDEX_AHEAD_UNITS / 2 < space->ahead.unit)
+		return;
+	if (!grower_push(space->host->grower, &job))
+		return;
+	space->ahead.record = mark.record + INDEX_AHEAD_RECORDS;
+	space->ahead.unit = mark.unit + INDEX_AHEAD_UNITS;
+}
+
 static void space_prewarm(struct space *space)
 {
+	space_look_ahead(space);
 	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
 		struct slots_grant grant;
 
 		if (!slots_grant_get(space->slots, id, &grant))
 			continue;
-		if (!space->host->config.populate ||
-		    !grower_push(space->host->grower, space, id, grant.node, grant.offset, grant.length, true)) {
+		if (push_grant(space, &grant, true))
+			space->prewarm_goal += grant.length;
+		else
 			slots_grant_ready(space->slots, id);
-			continue;
-		}
-		space->prewarm_goal += grant.length;
 	}
 }
 
@@ -379,24 +410,28 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 	space->granted_bytes += bytes;
 	space->stats.grants_begun++;
 	slots_grant_get(space->slots, id, &grant);
-	if (!space->host->config.populate || !grower_push(space->host->grower, space, id, grant.node, grant.offset, grant.length, false)) {
+	if (!push_grant(space, &grant, false)) {
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);
 	}
 	return true;
 }
 
-void space_grant_done(struct space *space, uint32_t id, int error)
+void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prewarmed)
 {
 	struct slots_grant grant;
 
 	lock_take(&space->lock);
+	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
+	atomic_fetch_add(&space->prewarm_done, prewarmed);
 	if (error) {
 		slots_grant_get(space->slots, id, &grant);
 		slots_grant_end(space->slots, id);
 		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
 		space->granted_bytes -= grant.length;
 		space->stats.grants_failed++;
+		if (prewarmed)
+			space_ranges_changed(space);
 	} else {
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);

@@ -50,6 +50,7 @@ struct space {
 	uint32_t plan_serial;       /* (lock) last one given */
 	bool refused;               /* (lock) somebody was told NOROOM since the last room event */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
+	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
 };
@@ -61,8 +62,10 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 /* Under the lock. Cuts a grant for (class, share) if the budget has room and none is on its way: true when one is on its
  * way now. */
 bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+/* Under the lock, after names were added: has memory made present that the next ones will need. */
+void space_look_ahead(struct space *space);
 /* The grower has populated @grant (@error 0), or could not. Takes the lock. */
-void space_grant_done(struct space *space, uint32_t grant, int error);
+void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t prewarmed);
 
 /* Under the lock: gives the entries that the index frees back as slots. */
 struct index_sink space_sink(struct space *space);

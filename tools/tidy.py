@@ -33,7 +33,7 @@ LIBRARIES = [
     (r"liburing(/.*)?\.h", ["store"], ["store/base"], True),
     (r"sqlite3\.h", ["index"], [], True),
     (r"xxhash\.h", ["store/base/hash.c"], [], True),
-    (r"sodium(/.*)?\.h", ["store/base/digest.c"], [], True),
+    (r"sodium(/.*)?\.h", ["store/base/digest.c", "fs/client/key.c"], [], False),
     (r"(cuda|cublas|cufile|nvml|driver_types|cooperative_groups)[A-Za-z0-9_]*\.h", ["kernels"], [], False),
     (r"jansson\.h", ["index", "fs", "tools", "tests"], ["fs/client"], False),
     (r"cmocka\.h", ["tests/unit"], [], False),

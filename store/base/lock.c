@@ -12,9 +12,8 @@ static const char *const lock_class_names[LOCK_CLASSES] = {
 	[LOCK_QUEUE] = "queue", [LOCK_LOG] = "log",
 };
 
-/* Bit c: this thread holds a lock of class c. One lock of a class at a time, so a bit is enough. Its address is also
- * the thread's name in lock.owner. */
-static _Thread_local uint32_t lock_held_classes;
+/* One lock of a class at a time, so a bit is enough. */
+_Thread_local uint32_t lock_held_classes;
 
 static uintptr_t lock_self(void)
 {
@@ -89,15 +88,9 @@ void lock_drop(struct lock *lock)
 	lock_must(pthread_mutex_unlock(&lock->mutex), "cannot drop", lock);
 }
 
-bool lock_held(const struct lock *lock)
+void lock_die_not_held(const struct lock *lock)
 {
-	return atomic_load_explicit(&lock->owner, memory_order_relaxed) == lock_self();
-}
-
-void lock_assert_held(const struct lock *lock)
-{
-	if (__builtin_expect(!lock_held(lock), 0))
-		lock_die("not held:", lock);
+	lock_die("not held:", lock);
 }
 
 void lock_assert_none_held(void)

@@ -35,9 +35,23 @@ void lock_init(struct lock *lock, enum lock_class class);
 void lock_destroy(struct lock *lock); /* nobody holds it */
 void lock_take(struct lock *lock);
 void lock_drop(struct lock *lock);
-bool lock_held(const struct lock *lock); /* by this thread */
-void lock_assert_held(const struct lock *lock);
 void lock_assert_none_held(void); /* this thread holds none at all */
+
+/* Bit c: this thread holds a lock of class c. Its address is also the thread's name in lock.owner. Lock.c's own. */
+extern _Thread_local uint32_t lock_held_classes __attribute__((tls_model("initial-exec")));
+void lock_die_not_held(const struct lock *lock) __attribute__((noreturn, cold));
+
+static inline bool lock_held(const struct lock *lock) /* by this thread */
+{
+	return __atomic_load_n((const uintptr_t *)&lock->owner, __ATOMIC_RELAXED) == (uintptr_t)&lock_held_classes;
+}
+
+/* Begins the functions that need a lock; a few instructions, since there are several on the way of one key. */
+static inline void lock_assert_held(const struct lock *lock)
+{
+	if (__builtin_expect(!lock_held(lock), 0))
+		lock_die_not_held(lock);
+}
 
 /* A condition used with a lock. Waits have a deadline, always: CLOCK_MONOTONIC nanoseconds (clock_now_ns). */
 struct lock_cond {

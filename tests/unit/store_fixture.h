@@ -8,6 +8,7 @@
 #define PREFIXFS_TESTS_UNIT_STORE_FIXTURE_H
 
 #include <assert.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,6 +50,18 @@ static inline struct layout *fixture_layout(const char *classes, uint32_t world,
 #define CLASS_IX "{\"name\":\"ix\",\"kind\":\"dense\",\"planes\":[{\"name\":\"i\",\"bytes\":1000}]}"
 #define CLASS_STATE "{\"name\":\"gdn\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":10000}]}"
 
+/* The floor's grants become ready in the background. */
+static inline void fixture_await_prewarm(struct fixture *f)
+{
+	uint64_t deadline_ns = clock_now_ns() + 60000000000ull;
+
+	while (atomic_load(&f->space->prewarm_done) < f->space->prewarm_goal) {
+		if (clock_now_ns() > deadline_ns)
+			fail_msg("the floor is not ready after a minute");
+		sched_yield();
+	}
+}
+
 static inline void fixture_open(struct fixture *f, const char *classes, uint32_t world, uint64_t memory, uint64_t floor,
 				const struct host_events *events)
 {
@@ -69,6 +82,7 @@ static inline void fixture_open(struct fixture *f, const char *classes, uint32_t
 	if (host_new(&config, &f->host, &why) ||
 	    host_space_create(f->host, "test", fixture_layout(classes, world, floor), &access, &f->space, &why))
 		fail_msg("fixture: %s", why.text);
+	fixture_await_prewarm(f);
 }
 
 static inline void fixture_close(struct fixture *f)
@@ -174,7 +188,7 @@ static inline int end_run(struct session *s, uint64_t plan, bool commit, uint32_
 	struct put_end call = {
 		.session = s,
 		.plan = plan,
-		.seq = 1,
+		.seq = 0, /* acknowledged at once */
 		.commit = commit,
 		.first_group = first,
 		.group_count = groups,

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside libprefixfs: sessions, their connections, and calls.
+ *
+ * A session lives from pfs_open to pfs_close. A connection is one open of ctl with what the daemon handed out for it: the
+ * segment, the call buffer. When the daemon is gone the session makes a new one; the old one stays mapped for the plans
+ * and key areas that refer to it:
+ *
+ *   CURRENT  session->current == conn   new calls go there
+ *   LOST     conn->lost                 a call found it gone; what refers to it can only be ended
+ *   freed    with the last reference
+ *
+ * One lock guards all of it and is never held during a system call that may wait.
+ */
+#ifndef PREFIXFS_CLIENT_CLIENT_H
+#define PREFIXFS_CLIENT_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "fs/client/areas.h"
+#include "fs/client/prefixfs.h"
+
+#define LIKE_PRINTF(n) __attribute__((format(printf, n, (n) + 1)))
+
+/* ---- sentences: of the calling thread --------------------------------------------------------------------------- */
+
+int say(int error, const char *format, ...) LIKE_PRINTF(2); /* returns -error */
+void say_text(const char *text);
+
+/* ---- connections ------------------------------------------------------------------------------------------------ */
+
+struct conn {
+	struct conn *next; /* (lock) of the session's list */
+	unsigned refs;     /* (lock) */
+	bool lost;         /* (lock) */
+	int ctl, segment_fd;
+	uint8_t *segment;
+	uint8_t *buffer;
+	uint64_t segment_bytes, segment_page_bytes, buffer_bytes;
+	uint64_t generation, number;
+	uint32_t world, page_tokens, classes, state_mask;
+	uint32_t share[PFS_MAX_CLASSES];
+	uint8_t fingerprint[16];
+	struct areas areas;              /* (lock) */
+	uint64_t ranges_version;         /* (ranges_lock) acknowledged up to here */
+	uint32_t *acked, acked_capacity; /* (ranges_lock) by id: generation that was acknowledged, plus 1 */
+};
+
+/* A request under way, on its caller's stack. */
+struct call {
+	struct call *next, *prev;
+	uint64_t seq;
+};
+
+#define PLAN_SLOTS PFS_MAX_PLANS
+
+struct plan;
+
+struct pfs_session {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;        /* an area was given back, or attaching anew came to its end */
+	struct conn *current;          /* (lock) */
+	struct conn *conns;            /* (lock) all of them */
+	bool attaching;                /* (lock) */
+	unsigned waiters;              /* (lock) of `changed` */
+	uint64_t reattached;           /* (lock) */
+	uint64_t seq;                  /* (lock) last one given out */
+	struct call *oldest, *newest;  /* (lock) requests under way, by seq */
+
+	struct plan *plans[PLAN_SLOTS]; /* (lock) made when first needed, kept for reuse */
+	uint32_t free_slots[PLAN_SLOTS], free_count; /* (lock) */
+	uint64_t plan_counter;         /* (lock) */
+	uint64_t tag;                  /* begins every plan id of this session */
+
+	pthread_mutex_t ranges_lock;   /* taken before `lock`; one thread at a time brings ranges up to date */
+	int poll_fd;                   /* epoll that watches the current connection's ctl */
+	char *ctl_path, *socket_dir, *layout_path;
+	struct pfs_options options;
+	uint8_t client_id[16];
+};
+
+uint64_t now_ms(void);
+
+/* conn.c */
+int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
+void conn_free(struct conn **conn);
+/* The current connection, referenced; attaches anew when it is lost. */
+int conn_get(struct pfs_session *session, struct conn **ret);
+void conn_put(struct pfs_session *session, struct conn **conn);
+void conn_ref(struct pfs_session *session, struct conn *conn);
+/* Drops the reference of a call that ended with @error. True: the connection was lost, ask again on a new one. */
+bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn);
+/* A call on it found the daemon gone. */
+void conn_mark_lost(struct pfs_session *session, struct conn *conn);
+/* Does this errno, negative, say that the connection is gone? */
+bool conn_is_lost(int error);
+
+/* layout_kinds.c: which classes of a layout, as JSON text, are state classes. -EBADMSG. */
+int layout_state_mask(const char *json, size_t bytes, uint32_t *ret_mask, uint32_t *ret_classes);
+
+/* call.c */
+/* Areas of a connection's call buffer: waits until the session's deadline for room. */
+int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __u64 *ret_offset);
+void area_give(struct pfs_session *session, struct conn *conn, uint64_t offset); /* AREA_NONE is allowed */
+/* One ioctl: @request begins with struct pfs_call, which is filled in here. Negative errno; the sentence is said. */
+int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
+	     uint32_t flags, uint32_t deadline_ms);
+/* Keys to the call buffer, unless they lie there: *offset is where, *area what to give back, or AREA_NONE. */
+int call_place_keys(struct pfs_session *session, struct conn *conn, const struct pfs_key *keys, uint32_t count,
+		    __u64 *offset, __u64 *area);
+
+/* ranges.c */
+/* Acknowledges what was granted since, if the session does so by itself. */
+int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version);
+
+/* ---- plans and handles ------------------------------------------------------------------------------------------ */
+
+enum plan_kind { PLAN_NONE, PLAN_PUT, PLAN_GET, PLAN_HANDLE };
+
+struct table { /* of one class: the memory behind struct pfs_blob */
+	uint64_t *words;
+	uint32_t *index;
+	uint32_t capacity, count;
+	bool built;
+};
+
+struct plan {
+	uint64_t id;
+	enum plan_kind kind;
+	unsigned users; /* (lock) calls on it under way */
+	bool ended;     /* (lock) its id is void; freed with the last user */
+	bool over;      /* the daemon ended it when it answered; our memory of it goes on */
+	struct conn *conn;
+	__u64 area;     /* answers and status of a put; bitmaps of a handle; offsets of a get plan */
+	uint64_t status_offset;
+	uint32_t class_mask, groups, keys;
+	const uint64_t *values[PFS_MAX_CLASSES]; /* in the area */
+	uint32_t *group_keys; /* of a put: lengths of its groups */
+	uint32_t group_capacity;
+	struct table tables[PFS_MAX_CLASSES]; /* (lock) */
+};
+
+/* plans.c */
+/* A new plan with one user. -EDQUOT, -ENOMEM. */
+int plan_new(struct pfs_session *session, enum plan_kind kind, struct conn *conn, struct plan **ret);
+/* The plan of that id, one user more. @kind PLAN_NONE takes any. -ENOENT, -EINVAL. */
+int plan_find(struct pfs_session *session, uint64_t id, enum plan_kind kind, struct plan **ret);
+/* The user is done; @ended: nobody finds it any more. */
+void plan_leave(struct pfs_session *session, struct plan *plan, bool ended);
+bool plan_lost(struct pfs_session *session, struct plan *plan);
+void plans_free(struct pfs_session *session);
+
+#endif

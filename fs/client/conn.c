@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections: open ctl, ATTACH, fetch the two descriptors over the socket, map them; and again when the daemon is gone.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fs/client/client.h"
+
+#define LAYOUT_MAX_BYTES (128u << 10)
+#define RETRY_FIRST_MS 5u
+#define RETRY_LONGEST_MS 200u
+#define MAX_TURNS 3u /* a request is asked on so many connections */
+
+bool conn_is_lost(int error)
+{
+	switch (-error) {
+	case ENOTCONN:
+	case ENODEV:
+	case ESTALE:
+	case ECONNABORTED:
+	case ESHUTDOWN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static int read_layout(struct pfs_session *session, struct conn *conn)
+{
+	char *text = malloc(LAYOUT_MAX_BYTES);
+	uint32_t classes = 0;
+	ssize_t n = 0, bytes = 0;
+	int fd, r;
+
+	if (!text)
+		return say(ENOMEM, "no memory for the layout");
+	fd = open(session->layout_path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && bytes < (ssize_t)LAYOUT_MAX_BYTES &&
+	       ((n = read(fd, text + bytes, LAYOUT_MAX_BYTES - (size_t)bytes)) > 0 || (n < 0 && errno == EINTR)))
+		bytes += n > 0 ? n : 0;
+	if (fd < 0 || n < 0)
+		r = say(errno, "%s: %s", session->layout_path, strerror(errno));
+	else
+		r = layout_state_mask(text, (size_t)bytes, &conn->state_mask, &classes);
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	if (!r && classes != conn->classes)
+		r = say(EBADMSG, "%s has %u classes, ATTACH says %u", session->layout_path, classes, conn->classes);
+	return r;
+}
+
+static int socket_address(struct pfs_session *session, const struct pfs_attach *attach, struct sockaddr_un *ret)
+{
+	const char *path = attach->socket_path, *name = strrchr(path, '/');
+	int n;
+
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (!session->socket_dir || !access(path, F_OK))
+		n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s", path);
+	else
+		n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/%s", session->socket_dir, name ? name + 1 : path);
+	if (n <= 0 || (size_t)n >= sizeof(ret->sun_path))
+		return say(ENAMETOOLONG, "the socket's path has %d bytes, at most %zu are possible", n,
+			   sizeof(ret->sun_path) - 1);
+	return 0;
+}
+
+/* Waits for the welcome; *ret_fds are the two descriptors. */
+static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welcome, int ret_fds[2])
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = { welcome, sizeof(*welcome) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+	};
+	struct cmsghdr *c;
+	ssize_t n;
+	int fds[2], r;
+
+	for (;;) {
+		struct pollfd p = { .fd = sock, .events = POLLIN };
+		uint64_t now = now_ms();
+
+		r = poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0);
+		if (r > 0)
+			break;
+		if (r == 0)
+			return say(ETIMEDOUT, "the daemon did not answer on its socket in time");
+		if (errno != EINTR)
+			return say(errno, "poll: %s", strerror(errno));
+	}
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return say(errno, "the daemon's socket: %s", strerror(errno));
+	c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(fds))) {
+		memcpy(fds, CMSG_DATA(c), sizeof(fds));
+	} else if (n == (ssize_t)sizeof(*welcome) && welcome->status) {
+		welcome->text[sizeof(welcome->text) - 1] = '\0';
+		return say(-welcome->status, "the daemon refused the session: %s", welcome->text);
+	} else {
+		return say(EBADMSG, "the daemon's welcome has %zd bytes and not two descriptors", n);
+	}
+	if (n != (ssize_t)sizeof(*welcome) || welcome->status) {
+		close(fds[0]);
+		close(fds[1]);
+		return say(EBADMSG, "the daemon's welcome has %zd bytes and status %d", n, welcome->status);
+	}
+	memcpy(ret_fds, fds, sizeof(fds));
+	return 0;
+}
+
+static int fetch_descriptors(struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
+{
+	struct pfs_hello hello = { .abi_version = PFS_ABI_VERSION };
+	struct pfs_welcome welcome = { 0 };
+	struct sockaddr_un address;
+	int sock, r;
+
+	r = socket_address(session, attach, &address);
+	if (r)
+		return r;
+	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (sock < 0)
+		return say(errno, "socket: %s", strerror(errno));
+	memcpy(hello.token, attach->token, sizeof(hello.token));
+	if (connect(sock, (struct sockaddr *)&address, sizeof(address)))
+		r = say(errno, "%s: %s", address.sun_path, strerror(errno));
+	else if (send(sock, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
+		r = say(errno, "%s: %s", address.sun_path, strerror(errno));
+	else
+		r = receive_welcome(sock, until_ms, &welcome, ret_fds);
+	close(sock);
+	return r;
+}
+
+/* What came over the socket must be what ATTACH promised: a mapping must never end before its stated length. */
+static int check_descriptors(const struct pfs_attach *attach, const int fds[2])
+{
+	static const char *const names[2] = { "segment", "call buffer" };
+	const uint64_t sizes[2] = { attach->segment_bytes, attach->call_buffer_bytes };
+
+	for (int i = 0; i < 2; i++) {
+		int seals = fcntl(fds[i], F_GET_SEALS);
+		struct stat st;
+
+		if (fstat(fds[i], &st) || (uint64_t)st.st_size < sizes[i] || sizes[i] == 0)
+			return say(EBADMSG, "the %s's descriptor has %lld bytes, ATTACH promised %llu", names[i],
+				   (long long)st.st_size, (unsigned long long)sizes[i]);
+		if (seals < 0 || !(seals & F_SEAL_SHRINK))
+			return say(EBADMSG, "the %s's descriptor is not sealed against shrinking", names[i]);
+	}
+	return 0;
+}
+
+static int map_descriptors(struct pfs_session *session, struct conn *conn, int buffer_fd)
+{
+	int prot = session->options.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+	void *p;
+
+	p = mmap(NULL, conn->segment_bytes, prot, MAP_SHARED | MAP_NORESERVE, conn->segment_fd, 0);
+	if (p == MAP_FAILED)
+		return say(errno, "mapping %llu bytes of segment: %s", (unsigned long long)conn->segment_bytes,
+			   strerror(errno));
+	conn->segment = p;
+	/* Populated: the first batches would pay for its pages otherwise. */
+	p = mmap(NULL, conn->buffer_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, buffer_fd, 0);
+	if (p == MAP_FAILED)
+		return say(errno, "mapping %llu bytes of call buffer: %s", (unsigned long long)conn->buffer_bytes,
+			   strerror(errno));
+	conn->buffer = p;
+	if (areas_init(&conn->areas, conn->buffer_bytes))
+		return say(ENOMEM, "no memory for the areas of a call buffer of %llu bytes",
+			   (unsigned long long)conn->buffer_bytes);
+	return 0;
+}
+
+static int attach(struct pfs_session *session, struct conn *conn, uint64_t until_ms)
+{
+	const struct pfs_options *o = &session->options;
+	uint64_t now = now_ms();
+	struct pfs_attach a = {
+		.abi_version = PFS_ABI_VERSION,
+		.rank = o->rank,
+		.node = o->node,
+		.flags = o->wait_prewarm ? PFS_ATTACH_WAIT_PREWARM : 0,
+		.call_buffer_bytes = o->call_buffer_bytes,
+	};
+	int fds[2], r;
+
+	memcpy(a.client_id, session->client_id, sizeof(a.client_id));
+	/* Waiting for the floor ends in time for what follows. */
+	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0,
+		     now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
+	if (r)
+		return r;
+	a.socket_path[sizeof(a.socket_path) - 1] = '\0';
+	if (a.classes > PFS_MAX_CLASSES || a.page_tokens == 0)
+		return say(EBADMSG, "ATTACH answered %u classes and pages of %u tokens", a.classes, a.page_tokens);
+	r = fetch_descriptors(session, &a, until_ms, fds);
+	if (r)
+		return r;
+	conn->segment_fd = fds[0];
+	conn->segment_bytes = a.segment_bytes;
+	conn->segment_page_bytes = a.segment_page_bytes;
+	conn->buffer_bytes = a.call_buffer_bytes;
+	conn->generation = a.generation;
+	conn->number = a.session;
+	conn->world = a.world;
+	conn->page_tokens = a.page_tokens;
+	conn->classes = a.classes;
+	memcpy(conn->share, a.share, sizeof(conn->share));
+	memcpy(conn->fingerprint, a.fingerprint, sizeof(conn->fingerprint));
+	r = check_descriptors(&a, fds);
+	if (!r)
+		r = map_descriptors(session, conn, fds[1]);
+	close(fds[1]);
+	return r;
+}
+
+int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+	int r;
+
+	if (!conn)
+		return say(ENOMEM, "no memory for a connection");
+	conn->refs = 1;
+	conn->segment_fd = -1;
+	do
+		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	while (conn->ctl < 0 && errno == EINTR);
+	r = conn->ctl < 0 ? say(errno, "%s: %s", session->ctl_path, strerror(errno)) : 0;
+	if (!r)
+		r = attach(session, conn, until_ms);
+	if (!r)
+		r = read_layout(session, conn);
+	if (!r)
+		r = ranges_sync(session, conn, UINT64_MAX);
+	if (r) {
+		conn_free(&conn);
+		return r;
+	}
+	*ret = conn;
+	return 0;
+}
+
+void conn_free(struct conn **connp)
+{
+	struct conn *conn = *connp;
+
+	*connp = NULL;
+	if (conn->ctl >= 0)
+		close(conn->ctl);
+	if (conn->segment)
+		munmap(conn->segment, conn->segment_bytes);
+	if (conn->buffer)
+		munmap(conn->buffer, conn->buffer_bytes);
+	if (conn->segment_fd >= 0)
+		close(conn->segment_fd);
+	areas_deinit(&conn->areas);
+	free(conn->acked);
+	free(conn);
+}
+
+/* ---- references ------------------------------------------------------------------------------------------------- */
+
+void conn_ref(struct pfs_session *session, struct conn *conn)
+{
+	pthread_mutex_lock(&session->lock);
+	conn->refs++;
+	pthread_mutex_unlock(&session->lock);
+}
+
+/* (lock) Drops one reference; what is to be freed, outside the lock, or NULL. */
+static struct conn *drop(struct pfs_session *session, struct conn *conn)
+{
+	struct conn **at;
+
+	if (--conn->refs > 0)
+		return NULL;
+	for (at = &session->conns; *at; at = &(*at)->next) {
+		if (*at == conn) {
+			*at = conn->next;
+			break;
+		}
+	}
+	return conn;
+}
+
+void conn_put(struct pfs_session *session, struct conn **connp)
+{
+	struct conn *conn = *connp;
+
+	*connp = NULL;
+	if (!conn)
+		return;
+	pthread_mutex_lock(&session->lock);
+	conn = drop(session, conn);
+	pthread_mutex_unlock(&session->lock);
+	if (conn)
+		conn_free(&conn);
+}
+
+void conn_mark_lost(struct pfs_session *session, struct conn *conn)
+{
+	struct conn *dead = NULL;
+
+	pthread_mutex_lock(&session->lock);
+	conn->lost = true;
+	if (session->current == conn) {
+		session->current = NULL;
+		epoll_ctl(session->poll_fd, EPOLL_CTL_DEL, conn->ctl, NULL);
+		dead = drop(session, conn);
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (dead)
+		conn_free(&dead);
+}
+
+bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn)
+{
+	bool lost = conn_is_lost(error);
+
+	if (lost)
+		conn_mark_lost(session, *conn);
+	conn_put(session, conn);
+	return lost && turn + 1 < MAX_TURNS;
+}
+
+/* Attaches anew, again and again until the deadline. Called without the lock by the one thread that set `attaching`. */
+static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
+{
+	uint64_t pause = RETRY_FIRST_MS;
+	int r;
+
+	while ((r = conn_open(session, until_ms, ret)) && now_ms() + pause < until_ms) {
+		nanosleep(&(struct timespec){ .tv_nsec = (long)pause * 1000000 }, NULL);
+		pause = pause * 2 < RETRY_LONGEST_MS ? pause * 2 : RETRY_LONGEST_MS;
+	}
+	return r;
+}
+
+static void install(struct pfs_session *session, struct conn *conn)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	conn->next = session->conns;
+	session->conns = conn;
+	session->current = conn;
+	epoll_ctl(session->poll_fd, EPOLL_CTL_ADD, conn->ctl, &event);
+}
+
+int conn_get(struct pfs_session *session, struct conn **ret)
+{
+	uint64_t until_ms = 0;
+	struct conn *conn = NULL;
+	int r = 0;
+
+	pthread_mutex_lock(&session->lock);
+	while (!session->current) {
+		if (until_ms == 0)
+			until_ms = now_ms() + session->options.deadline_ms;
+		if (session->attaching) {
+			struct timespec until = { (time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000 };
+
+			session->waiters++;
+			r = pthread_cond_timedwait(&session->changed, &session->lock, &until);
+			session->waiters--;
+			if (r == ETIMEDOUT && !session->current) {
+				pthread_mutex_unlock(&session->lock);
+				return say(ETIMEDOUT, "%s: not attached anew within %u ms", session->ctl_path,
+					   session->options.deadline_ms);
+			}
+			continue;
+		}
+		session->attaching = true;
+		pthread_mutex_unlock(&session->lock);
+		r = reattach(session, until_ms, &conn);
+		pthread_mutex_lock(&session->lock);
+		session->attaching = false;
+		if (!r) {
+			install(session, conn);
+			session->reattached++;
+		}
+		pthread_cond_broadcast(&session->changed);
+		if (r) {
+			pthread_mutex_unlock(&session->lock);
+			return r;
+		}
+	}
+	session->current->refs++;
+	*ret = session->current;
+	pthread_mutex_unlock(&session->lock);
+	return 0;
+}

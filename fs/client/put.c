@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Put plans: started, then ended group by group.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/client/client.h"
+
+static int check_request(const struct pfs_put_request *q)
+{
+	uint64_t sum = 0;
+
+	if (!q->groups || !q->keys)
+		return say(EINVAL, "put request: %s is NULL", q->groups ? "keys" : "groups");
+	if (q->group_count == 0 || q->key_count == 0)
+		return say(EINVAL, "put request: %u groups and %u keys, at least one of each is needed", q->group_count,
+			   q->key_count);
+	if (q->group_count > PFS_MAX_GROUPS || q->key_count > PFS_MAX_KEYS)
+		return say(E2BIG, "put request: %u groups and %u keys, at most %u and %u are possible", q->group_count,
+			   q->key_count, PFS_MAX_GROUPS, PFS_MAX_KEYS);
+	if (q->class_mask == 0 || q->class_mask >> PFS_MAX_CLASSES)
+		return say(EINVAL, "put request: class_mask is %#x", q->class_mask);
+	for (uint32_t i = 0; i < 5; i++)
+		if (q->reserved[i])
+			return say(EINVAL, "put request: reserved field %u is not 0", i);
+	for (uint32_t i = 0; i < q->group_count; i++)
+		sum += q->groups[i].keys;
+	if (sum != q->key_count)
+		return say(EINVAL, "put request: the groups have %llu keys, key_count is %u", (unsigned long long)sum,
+			   q->key_count);
+	return 0;
+}
+
+static int keep_groups(struct plan *plan, const struct pfs_put_request *q)
+{
+	if (plan->group_capacity < q->group_count) {
+		uint32_t *p = realloc(plan->group_keys, q->group_count * sizeof(*p));
+
+		if (!p)
+			return say(ENOMEM, "no memory for %u groups", q->group_count);
+		plan->group_keys = p;
+		plan->group_capacity = q->group_count;
+	}
+	for (uint32_t i = 0; i < q->group_count; i++)
+		plan->group_keys[i] = q->groups[i].keys;
+	return 0;
+}
+
+/* Room for the answers and the status: they live as long as the plan. */
+static int place_answers(struct pfs_session *session, struct plan *plan, const struct pfs_put_request *q)
+{
+	struct conn *conn = plan->conn;
+	uint32_t mask = q->class_mask & ((1u << conn->classes) - 1);
+	uint32_t rows = (uint32_t)__builtin_popcount(mask & conn->state_mask);
+	uint32_t pages = (uint32_t)__builtin_popcount(mask) - rows;
+	uint64_t answers = ((uint64_t)pages * q->key_count + (uint64_t)rows * q->group_count) * sizeof(uint64_t), at;
+	int r = area_take(session, conn, answers + q->group_count * sizeof(uint32_t), &plan->area);
+
+	if (r)
+		return r;
+	at = plan->area;
+	for (uint32_t c = 0; c < conn->classes; c++) {
+		if (!(mask >> c & 1))
+			continue;
+		plan->values[c] = (const uint64_t *)(conn->buffer + at);
+		at += (conn->state_mask >> c & 1 ? q->group_count : q->key_count) * sizeof(uint64_t);
+	}
+	plan->status_offset = at;
+	plan->class_mask = mask;
+	plan->groups = q->group_count;
+	plan->keys = q->key_count;
+	return 0;
+}
+
+static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_put_request *q,
+		    struct plan **ret_plan, struct pfs_put_start *ret)
+{
+	struct pfs_put_start a = { .groups = q->group_count, .keys = q->key_count, .class_mask = q->class_mask };
+	__u64 keys_area = AREA_NONE;
+	struct plan *plan;
+	int r;
+
+	if (q->class_mask >> conn->classes)
+		return say(EINVAL, "put request: class_mask is %#x, the layout has %u classes", q->class_mask, conn->classes);
+	r = plan_new(session, PLAN_PUT, conn, &plan);
+	if (r)
+		return r;
+	r = keep_groups(plan, q);
+	if (!r)
+		r = place_answers(session, plan, q);
+	if (!r)
+		r = call_place_keys(session, conn, q->keys, q->key_count, &a.keys_offset, &keys_area);
+	if (!r)
+		r = area_take(session, conn, q->group_count * sizeof(*q->groups), &a.groups_offset);
+	if (!r) {
+		memcpy(conn->buffer + a.groups_offset, q->groups, q->group_count * sizeof(*q->groups));
+		a.plan = plan->id;
+		a.answers_offset = plan->area;
+		a.status_offset = plan->status_offset;
+		r = call_run(session, conn, PFS_IOC_PUT_START, &a.call, sizeof(a), q->flags, q->deadline_ms);
+		area_give(session, conn, a.groups_offset);
+	}
+	area_give(session, conn, keys_area);
+	if (r) {
+		plan_leave(session, plan, true);
+		return r;
+	}
+	plan->over = a.groups_ok == 0;
+	*ret_plan = plan;
+	*ret = a;
+	return 0;
+}
+
+int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret)
+{
+	struct pfs_put_start answer = { 0 };
+	struct plan *plan = NULL;
+	struct conn *conn;
+	int r = check_request(request);
+
+	for (unsigned turn = 0; !r; turn++) {
+		r = conn_get(session, &conn);
+		if (r)
+			break;
+		r = start_on(session, conn, request, &plan, &answer);
+		if (!r) {
+			if (answer.ranges_version > conn->ranges_version)
+				ranges_sync(session, conn, answer.ranges_version); /* if not now, then next time */
+			conn_put(session, &conn);
+			break;
+		}
+		if (!conn_again(session, &conn, r, turn))
+			break;
+		r = 0;
+	}
+	if (r || !plan)
+		return r;
+	*ret = (struct pfs_put_result){
+		.plan = plan->id,
+		.segment = plan->conn->segment,
+		.status = (const uint32_t *)(plan->conn->buffer + plan->status_offset),
+		.new_values = answer.new_values,
+		.groups_ok = answer.groups_ok,
+	};
+	memcpy(ret->answers, plan->values, sizeof(ret->answers));
+	plan_leave(session, plan, false);
+	return 0;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+static bool is_outcome(uint32_t status)
+{
+	return status == PFS_GROUP_COMMITTED || status == PFS_GROUP_LOST || status == PFS_GROUP_ABORTED;
+}
+
+/* Asks on a new connection how a plan of a lost one ended: the daemon knows it by its id, under the same client id. */
+static int ask_outcome(struct pfs_session *session, struct plan *plan, unsigned long op, struct pfs_put_end *end)
+{
+	struct conn *conn;
+	int r;
+
+	for (unsigned turn = 0;; turn++) {
+		r = conn_get(session, &conn);
+		if (r)
+			return r;
+		r = area_take(session, conn, end->groups * sizeof(uint32_t), &end->status_offset);
+		if (!r) {
+			r = call_run(session, conn, op, &end->call, sizeof(*end), 0, 0);
+			area_give(session, conn, end->status_offset);
+		}
+		if (!conn_again(session, &conn, r, turn))
+			break;
+	}
+	if (r == -ENOENT || conn_is_lost(r) || ((r == 0 || r == -EALREADY) && !is_outcome(end->outcome))) {
+		end->outcome = PFS_GROUP_LOST;
+		r = 0;
+	}
+	return r == -EALREADY ? 0 : r;
+}
+
+static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id, uint32_t first, uint32_t count,
+		      uint32_t *status, struct pfs_put_outcome *ret)
+{
+	struct pfs_put_end end = { .plan = id, .first_group = first };
+	struct plan *plan;
+	bool lost;
+	int r = plan_find(session, id, PLAN_PUT, &plan);
+
+	if (r)
+		return r;
+	if (first >= plan->groups || count > plan->groups - first) {
+		r = say(EINVAL, "groups %u..%llu: put plan %#llx has %u", first, (unsigned long long)first + count - 1,
+			(unsigned long long)id, plan->groups);
+		plan_leave(session, plan, false);
+		return r;
+	}
+	end.groups = count > 0 ? count : plan->groups - first;
+	end.status_offset = plan->status_offset + first * sizeof(uint32_t);
+	lost = plan_lost(session, plan) && !plan->over;
+	if (plan->over) {
+		end.outcome = PFS_GROUP_ABORTED; /* no group got room: the daemon has forgotten it */
+	} else if (!lost) {
+		r = call_run(session, plan->conn, op, &end.call, sizeof(end), 0, 0);
+		if (conn_is_lost(r)) {
+			conn_mark_lost(session, plan->conn);
+			lost = true;
+		}
+	}
+	if (lost) {
+		r = ask_outcome(session, plan, op, &end);
+		for (uint32_t i = 0; i < end.groups && status && !r; i++)
+			status[i] = end.outcome;
+	} else {
+		if (r == -EALREADY)
+			r = 0;
+		if (!r && status)
+			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));
+	}
+	if (!r && ret)
+		*ret = (struct pfs_put_outcome){ .done = end.done, .outcome = end.outcome };
+	plan_leave(session, plan, (!r && end.outcome != PFS_GROUP_OK) || r == -ENOENT);
+	return r;
+}
+
+int pfs_put_commit(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
+		   struct pfs_put_outcome *ret)
+{
+	return end_groups(session, PFS_IOC_PUT_COMMIT, plan, first, count, status, ret);
+}
+
+int pfs_put_abort(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
+		  struct pfs_put_outcome *ret)
+{
+	return end_groups(session, PFS_IOC_PUT_ABORT, plan, first, count, status, ret);
+}

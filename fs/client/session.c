@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions: their options, their beginning and end, their news and key areas.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/client/client.h"
+
+#define DEFAULT_CALL_BUFFER (4u << 20)
+#define DEFAULT_DEADLINE_MS 30000u
+#define TAG_BITS 12u
+
+#define TEXT(x) #x
+#define TEXT_OF(x) TEXT(x)
+
+const char *pfs_version(void)
+{
+	return TEXT_OF(PFS_VERSION_MAJOR) "." TEXT_OF(PFS_VERSION_MINOR) "." TEXT_OF(PFS_VERSION_PATCH);
+}
+
+void pfs_options_init(struct pfs_options *options)
+{
+	*options = (struct pfs_options){
+		.size = sizeof(*options),
+		.abi_version = PFS_ABI_VERSION,
+		.rank = PFS_RANK_NONE,
+		.node = PFS_NODE_ANY,
+		.call_buffer_bytes = DEFAULT_CALL_BUFFER,
+		.deadline_ms = DEFAULT_DEADLINE_MS,
+		.auto_ack = 1,
+	};
+}
+
+static int check_options(const struct pfs_options *o)
+{
+	if (o->size != sizeof(*o))
+		return say(EINVAL, "options: size is %u, this library's has %zu bytes", o->size, sizeof(*o));
+	if (o->abi_version != PFS_ABI_VERSION)
+		return say(EPROTONOSUPPORT, "options: abi_version is %u, this library speaks %u", o->abi_version,
+			   PFS_ABI_VERSION);
+	if (o->call_buffer_bytes < PFS_MIN_CALL_BUFFER || o->call_buffer_bytes > PFS_MAX_CALL_BUFFER)
+		return say(EINVAL, "options: call_buffer_bytes is %llu, %u..%u are possible",
+			   (unsigned long long)o->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);
+	if (o->deadline_ms == 0 || o->deadline_ms > PFS_MAX_DEADLINE_MS)
+		return say(EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
+	for (unsigned i = 0; i < 8; i++)
+		if (o->reserved[i])
+			return say(EINVAL, "options: reserved field %u is not 0", i);
+	return 0;
+}
+
+/* @path is the directory or the ctl in it. */
+static int set_paths(struct pfs_session *s, const char *path)
+{
+	size_t n = strlen(path);
+	struct stat st;
+	bool directory = !stat(path, &st) && S_ISDIR(st.st_mode);
+	const char *slash = strrchr(path, '/');
+	int r;
+
+	while (directory && n > 1 && path[n - 1] == '/')
+		n--;
+	if (!directory)
+		n = slash ? (size_t)(slash - path) : 0;
+	if (directory)
+		r = asprintf(&s->ctl_path, "%.*s/ctl", (int)n, path);
+	else
+		r = asprintf(&s->ctl_path, "%s", path);
+	if (r >= 0)
+		r = n ? asprintf(&s->layout_path, "%.*s/layout", (int)n, path) : asprintf(&s->layout_path, "layout");
+	if (r >= 0 && s->options.socket_dir)
+		r = asprintf(&s->socket_dir, "%s", s->options.socket_dir);
+	return r < 0 ? say(ENOMEM, "no memory for the paths of a session") : 0;
+}
+
+static int session_new(const char *path, const struct pfs_options *options, struct pfs_session **ret)
+{
+	struct pfs_session *s = calloc(1, sizeof(*s));
+	pthread_condattr_t attr;
+	uint64_t random[2];
+	int r;
+
+	if (!s)
+		return say(ENOMEM, "no memory for a session");
+	*ret = s;
+	s->poll_fd = -1;
+	s->options = *options;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->ranges_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	for (uint32_t i = 0; i < PLAN_SLOTS; i++)
+		s->free_slots[s->free_count++] = PLAN_SLOTS - 1 - i;
+	r = set_paths(s, path);
+	if (r)
+		return r;
+	s->options.socket_dir = s->socket_dir;
+	if (getrandom(s->client_id, sizeof(s->client_id), 0) != sizeof(s->client_id) ||
+	    getrandom(random, sizeof(random), 0) != sizeof(random))
+		return say(EIO, "getrandom gave no client id");
+	s->tag = random[0] % ((1u << TAG_BITS) - 1) + 1; /* not 0: no id is */
+	s->plan_counter = random[1];
+	s->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return s->poll_fd < 0 ? say(errno, "epoll_create1: %s", strerror(errno)) : 0;
+}
+
+int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret)
+{
+	struct pfs_options defaults;
+	struct pfs_session *session = NULL;
+	struct epoll_event event = { .events = EPOLLIN };
+	struct conn *conn;
+	int r;
+
+	if (!path || !ret)
+		return say(EINVAL, "pfs_open: %s is NULL", path ? "ret" : "path");
+	if (!options) {
+		pfs_options_init(&defaults);
+		options = &defaults;
+	}
+	r = check_options(options);
+	if (r)
+		return r;
+	r = session_new(path, options, &session);
+	if (!r)
+		r = conn_open(session, now_ms() + session->options.deadline_ms, &conn);
+	if (r) {
+		pfs_close(&session);
+		return r;
+	}
+	session->conns = session->current = conn;
+	epoll_ctl(session->poll_fd, EPOLL_CTL_ADD, conn->ctl, &event);
+	*ret = session;
+	return 0;
+}
+
+void pfs_close(struct pfs_session **sessionp)
+{
+	struct pfs_session *s = *sessionp;
+	struct conn *conn;
+
+	*sessionp = NULL;
+	if (!s)
+		return;
+	plans_free(s);
+	while ((conn = s->conns)) { /* those kept by key areas too */
+		s->conns = conn->next;
+		conn_free(&conn);
+	}
+	if (s->poll_fd >= 0)
+		close(s->poll_fd);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->ranges_lock);
+	pthread_mutex_destroy(&s->lock);
+	free(s->ctl_path);
+	free(s->layout_path);
+	free(s->socket_dir);
+	free(s);
+}
+
+int pfs_info(struct pfs_session *session, struct pfs_session_info *ret)
+{
+	const struct conn *c;
+
+	pthread_mutex_lock(&session->lock);
+	c = session->current ? session->current : session->conns;
+	*ret = (struct pfs_session_info){
+		.reattached = session->reattached,
+		.read_only = session->options.read_only,
+		.rank = session->options.rank,
+	};
+	if (c) {
+		ret->session = c->number;
+		ret->segment_bytes = c->segment_bytes;
+		ret->segment_page_bytes = c->segment_page_bytes;
+		ret->generation = c->generation;
+		ret->call_buffer_bytes = c->buffer_bytes;
+		ret->ranges_version = c->ranges_version;
+		ret->segment = c->segment;
+		ret->world = c->world;
+		ret->page_tokens = c->page_tokens;
+		ret->classes = c->classes;
+		ret->state_mask = c->state_mask;
+		memcpy(ret->share, c->share, sizeof(ret->share));
+		memcpy(ret->fingerprint, c->fingerprint, sizeof(ret->fingerprint));
+	}
+	pthread_mutex_unlock(&session->lock);
+	return c ? 0 : say(ENOTCONN, "the session has lost its connection and none of its plans is left");
+}
+
+int pfs_poll_fd(struct pfs_session *session)
+{
+	return session->poll_fd;
+}
+
+int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
+{
+	uint64_t until = now_ms() + deadline_ms;
+	struct conn *conn;
+	int r, news;
+
+	if (deadline_ms > PFS_MAX_DEADLINE_MS)
+		return say(EINVAL, "deadline_ms is %u, at most %u is possible", deadline_ms, PFS_MAX_DEADLINE_MS);
+	do {
+		struct pollfd p = { .fd = session->poll_fd, .events = POLLIN };
+		uint64_t now = now_ms();
+
+		news = poll(&p, 1, now < until ? (int)(until - now) : 0);
+	} while (news < 0 && errno == EINTR);
+	for (unsigned turn = 0;; turn++) {
+		r = conn_get(session, &conn);
+		if (r)
+			return r;
+		r = ranges_sync(session, conn, UINT64_MAX);
+		if (!conn_again(session, &conn, r, turn))
+			break;
+	}
+	if (!r && news == 0)
+		r = say(ETIMEDOUT, "no news within %u ms", deadline_ms);
+	return r;
+}
+
+/* ---- keys in place ---------------------------------------------------------------------------------------------- */
+
+int pfs_keys_area(struct pfs_session *session, uint32_t keys, struct pfs_key **ret)
+{
+	struct conn *conn;
+	__u64 offset;
+	int r;
+
+	if (keys == 0)
+		return say(EINVAL, "keys: an area of at least one key is needed");
+	if (keys > PFS_MAX_KEYS)
+		return say(E2BIG, "keys: an area of %u keys, at most %u are possible", keys, PFS_MAX_KEYS);
+	r = conn_get(session, &conn);
+	if (r)
+		return r;
+	r = area_take(session, conn, (uint64_t)keys * sizeof(**ret), &offset);
+	if (r) {
+		conn_put(session, &conn);
+		return r;
+	}
+	*ret = (struct pfs_key *)(conn->buffer + offset); /* the area keeps the reference */
+	return 0;
+}
+
+int pfs_keys_free(struct pfs_session *session, struct pfs_key *keys)
+{
+	struct conn *conn;
+
+	if (!keys)
+		return 0;
+	pthread_mutex_lock(&session->lock);
+	for (conn = session->conns; conn; conn = conn->next) {
+		uint64_t offset = (uintptr_t)keys - (uintptr_t)conn->buffer;
+
+		if ((uintptr_t)keys < (uintptr_t)conn->buffer || offset >= conn->buffer_bytes)
+			continue;
+		if (!areas_taken(&conn->areas, offset))
+			conn = NULL;
+		else
+			areas_give(&conn->areas, offset);
+		break;
+	}
+	if (conn && session->waiters > 0)
+		pthread_cond_broadcast(&session->changed);
+	pthread_mutex_unlock(&session->lock);
+	if (!conn)
+		return say(EINVAL, "keys: %p is no key area of this session", (void *)keys);
+	conn_put(session, &conn);
+	return 0;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An index over tables in memory, for tests: layouts by text, free entries, keys by number.
+ */
+#ifndef PREFIXFS_TESTS_INDEX_WORLD_H
+#define PREFIXFS_TESTS_INDEX_WORLD_H
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "index/index.h"
+#include "index/internal.h"
+#include "index/layout.h"
+
+#define LAYOUT_HEAD "{\"version\":1,\"identity\":{\"model\":\"m\"},\"world\":2,\"page_tokens\":16,\"classes\":["
+#define CLASS_KV "{\"name\":\"kv\",\"kind\":\"dense\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"k\",\"bytes\":64}]}"
+#define CLASS_KV2 "{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"k\",\"bytes\":64}]}"
+#define CLASS_WIN                                                                             \
+	"{\"name\":\"win\",\"kind\":\"window\",\"every\":32,\"last\":2,\"share_of_rank\":[0,0]," \
+	"\"planes\":[{\"name\":\"w\",\"bytes\":64}]}"
+#define CLASS_STATE "{\"name\":\"s\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":64}]}"
+#define CLASS_STATE1 \
+	"{\"name\":\"s1\",\"kind\":\"state\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"s\",\"bytes\":64}]}"
+
+#define LAYOUT_PLAIN LAYOUT_HEAD CLASS_KV "]}"
+#define LAYOUT_ROWS LAYOUT_HEAD CLASS_KV2 "," CLASS_STATE "]}"
+#define LAYOUT_MANY LAYOUT_HEAD CLASS_KV "," CLASS_WIN "," CLASS_STATE "," CLASS_STATE1 "]}"
+
+struct world {
+	struct layout *layout;
+	struct tables_config config;
+	struct tables tables;
+	void *memory;
+	struct lock lock;
+	struct index *index;
+	struct index_config index_config;
+	uint32_t *free_entries;
+	uint32_t free_count;
+};
+
+static inline struct key key_of(uint64_t number)
+{
+	struct key k;
+
+	for (unsigned i = 0; i < 4; i++)
+		k.words[i] = mix_64(number * 4 + i + 1, 0x9e3779b97f4a7c15ull) ^ number;
+	return k;
+}
+
+static inline struct layout *layout_of(const char *text)
+{
+	struct why why = WHY_INIT;
+	struct layout *layout = NULL;
+
+	if (layout_parse(text, strlen(text), &layout, &why)) {
+		fprintf(stderr, "%s\n", why.text);
+		abort();
+	}
+	return layout;
+}
+
+/* Entries [0, values) are for values, then @hollow for hollow pages. @memory NULL: private. */
+static inline void world_init(struct world *w, const char *layout, uint32_t records, uint32_t groups, uint32_t values,
+	uint32_t hollow, int map_flags)
+{
+	struct why why = WHY_INIT;
+	uint32_t room = (values + hollow + TABLES_GRANT_ENTRIES - 1) / TABLES_GRANT_ENTRIES * TABLES_GRANT_ENTRIES;
+
+	memset(w, 0, sizeof(*w));
+	w->layout = layout_of(layout);
+	w->config = (struct tables_config){
+		.grants = 1,
+		.records = records,
+		.groups = groups,
+		.entries = room,
+		.generation = 1,
+		.identity = w->layout->identity,
+		.fingerprint = w->layout->fingerprint,
+	};
+	w->memory = mmap(NULL, tables_bytes(&w->config), PROT_READ | PROT_WRITE, map_flags | MAP_ANONYMOUS | MAP_NORESERVE,
+		-1, 0);
+	assert(w->memory != MAP_FAILED);
+	tables_format(&w->tables, w->memory, &w->config);
+	lock_init(&w->lock, LOCK_SPACE);
+	w->index_config = (struct index_config){
+		.layout = w->layout,
+		.tables = &w->tables,
+		.guard = &w->lock,
+		.max_pages = values,
+		.hollow_first = values,
+		.hollow_count = hollow,
+	};
+	if (index_new(&w->index_config, &w->index, &why)) {
+		fprintf(stderr, "%s\n", why.text);
+		abort();
+	}
+	w->free_entries = malloc(values * sizeof(uint32_t));
+	for (uint32_t i = values; i-- > 0;)
+		w->free_entries[w->free_count++] = i;
+	lock_take(&w->lock);
+}
+
+static inline void world_deinit(struct world *w)
+{
+	lock_drop(&w->lock);
+	index_free(&w->index);
+	munmap(w->memory, w->tables.bytes);
+	layout_free(&w->layout);
+	lock_destroy(&w->lock);
+	free(w->free_entries);
+}
+
+static inline void world_freed(void *context, uint32_t entry)
+{
+	struct world *w = context;
+
+	assert(w->tables.entries[entry].state == ENTRY_FREE);
+	w->free_entries[w->free_count++] = entry;
+}
+
+static inline uint32_t world_entry(struct world *w)
+{
+	return w->free_count ? w->free_entries[--w->free_count] : INDEX_NONE;
+}
+
+/* Makes group @number (not 0) prepared; what stands in entries is @number. */
+static inline void world_group(struct world *w, uint32_t number)
+{
+	struct group_entry *g = &w->tables.groups[number - 1];
+
+	g->plan = number;
+	g->number = 0;
+	tables_seal_group(&w->tables, number - 1);
+	__atomic_store_n((uint32_t *)&g->state, GROUP_PREPARED, __ATOMIC_RELEASE);
+}
+
+static inline void world_group_end(struct world *w, uint32_t number)
+{
+	__atomic_store_n((uint32_t *)&w->tables.groups[number - 1].state, GROUP_FREE, __ATOMIC_RELEASE);
+}
+
+/* A second index, rebuilt from a copy of the tables as they are now. */
+struct twin_world {
+	struct tables tables;
+	void *memory;
+	struct lock lock;
+	struct index *index;
+};
+
+static inline void world_rebuild(struct world *w, struct twin_world *t, bool copy)
+{
+	struct why why = WHY_INIT;
+	struct index_config config = w->index_config;
+
+	t->memory = w->memory;
+	if (copy) {
+		t->memory = mmap(NULL, w->tables.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert(t->memory != MAP_FAILED);
+		memcpy(t->memory, w->memory, w->tables.bytes);
+	}
+	if (tables_open(&t->tables, t->memory, w->tables.bytes, &why))
+		abort();
+	lock_init(&t->lock, LOCK_QUEUE);
+	config.tables = &t->tables;
+	config.guard = &t->lock;
+	lock_take(&t->lock);
+	if (index_new(&config, &t->index, &why) || index_rebuild(t->index, &why)) {
+		fprintf(stderr, "%s\n", why.text);
+		abort();
+	}
+}
+
+static inline void twin_deinit(struct twin_world *t, struct world *w, bool copy)
+{
+	index_free(&t->index);
+	lock_drop(&t->lock);
+	lock_destroy(&t->lock);
+	if (copy)
+		munmap(t->memory, w->tables.bytes);
+}
+
+static inline char *describe(struct index *index)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+
+	assert(f);
+	if (index_describe(index, f))
+		abort();
+	fclose(f);
+	return text;
+}
+
+/* xorshift, so that a seed means the same everywhere */
+static inline uint64_t roll(uint64_t *state)
+{
+	uint64_t x = *state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return *state = x;
+}
+
+static inline uint32_t roll_to(uint64_t *state, uint32_t n)
+{
+	return (uint32_t)((roll(state) >> 32) * n >> 32);
+}
+
+#endif

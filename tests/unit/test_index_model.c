@@ -1,0 +1,738 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The index against a plain model, over random operations.
+ *
+ * The model is a list of values by entry number, over a fixed random tree of keys. It does what a store would do with
+ * the index: plans that add values, commit in two halves, abort; readers that pin and touch; evictions, whose choice it
+ * does not predict but judges. Every few steps all keys are compared, all invariants are walked, and an index rebuilt
+ * from a copy of the tables must describe itself like the live one.
+ *
+ *	test_index_model [seed [steps]]
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "store/base/clock.h"
+#include "tests/unit/index_world.h"
+
+#define NODES 220u
+#define VALUES 700u
+#define RECORDS 300u
+#define GROUPS 24u
+#define PLAN_VALUES 256u
+#define READERS 8u
+
+struct node {
+	struct key key;
+	uint32_t parent; /* INDEX_NONE = root */
+	uint64_t consumed;
+	bool partial; /* inside a page: rows only */
+};
+
+struct value {
+	bool there, committed;
+	uint32_t node, column;
+	bool row;
+	uint32_t group;
+};
+
+struct plan {
+	uint32_t group; /* 0 = unused */
+	uint32_t chain[12], left; /* keys to come, last first */
+	uint32_t open, end, classes;
+	bool whole, row, filled, committed;
+	uint32_t entries[PLAN_VALUES], n, settled;
+	uint32_t records[PLAN_VALUES], records_n, published;
+	uint32_t pins[PLAN_VALUES], pins_n;
+};
+
+struct reader {
+	uint32_t pins[64], n;
+};
+
+struct model {
+	struct world w;
+	uint64_t seed;
+	uint32_t n_values, page_room, busy;
+	struct node nodes[NODES];
+	struct value values[VALUES];
+	struct plan plans[GROUPS];
+	struct reader readers[READERS];
+	uint32_t quarantined[VALUES], quarantined_n;
+	struct index_sink sink;
+	uint32_t last_freed[VALUES], last_freed_n;
+	uint64_t evicted, rows_evicted, removed, commits, aborts, rebuilds, wholes, hollows, held;
+};
+
+static uint32_t rnd(struct model *m, uint32_t n)
+{
+	return roll_to(&m->seed, n);
+}
+
+static void freed(void *context, uint32_t entry)
+{
+	struct model *m = context;
+
+	assert_true(m->values[entry].there);
+	m->values[entry].there = false;
+	m->last_freed[m->last_freed_n++] = entry;
+	world_freed(&m->w, entry);
+}
+
+static void grow_tree(struct model *m)
+{
+	for (uint32_t i = 0; i < NODES; i++) {
+		struct node *n = &m->nodes[i];
+
+		n->key = key_of(m->seed + i);
+		n->parent = i < 3 ? INDEX_NONE : rnd(m, 3) ? i - 1 : rnd(m, i);
+		while (n->parent != INDEX_NONE && m->nodes[n->parent].partial && rnd(m, 4))
+			n->parent = rnd(m, i);
+		n->partial = i >= 3 && m->w.layout->row_columns && rnd(m, 12) == 0;
+		n->consumed = n->parent == INDEX_NONE ? 0 : m->nodes[n->parent].consumed;
+		n->consumed += n->partial ? 5 : 16;
+	}
+}
+
+/* ---- what the model expects ------------------------------------------------------------------------------------ */
+
+static const struct value *find_value(const struct model *m, uint32_t node, bool row, uint32_t column)
+{
+	for (uint32_t e = 0; e < m->n_values; e++) {
+		const struct value *v = &m->values[e];
+
+		if (v->there && v->node == node && v->row == row && v->column == column)
+			return v;
+	}
+	return NULL;
+}
+
+static bool node_has(const struct model *m, uint32_t node, bool row, bool committed)
+{
+	for (uint32_t e = 0; e < m->n_values; e++) {
+		const struct value *v = &m->values[e];
+
+		if (v->there && v->node == node && v->row == row && (!committed || v->committed))
+			return true;
+	}
+	return false;
+}
+
+static bool node_complete(const struct model *m, uint32_t node, uint32_t mask, bool row)
+{
+	const struct layout *l = m->w.layout;
+	bool any = !row && node_has(m, node, false, true);
+
+	for (uint32_t c = 0; c < l->classes; c++) {
+		if (!(mask >> c & 1) || layout_is_row(l, c) != row || (!row && !layout_has_value(l, c, m->nodes[node].consumed)))
+			continue;
+		for (uint32_t s = 0; s < l->class[c].shares; s++) {
+			const struct value *v = find_value(m, node, row, layout_column(l, c, s));
+
+			if (!v || !v->committed)
+				return false;
+			any = true;
+		}
+	}
+	return any;
+}
+
+static void compare_all(struct model *m)
+{
+	uint32_t mask = 1 + rnd(m, (1u << m->w.layout->classes) - 1);
+
+	for (uint32_t first = 0; first < NODES; first += INDEX_STEP_KEYS) {
+		struct key keys[INDEX_STEP_KEYS];
+		struct index_hit hits[INDEX_STEP_KEYS];
+		uint32_t n = NODES - first < INDEX_STEP_KEYS ? NODES - first : INDEX_STEP_KEYS;
+
+		for (uint32_t i = 0; i < n; i++)
+			keys[i] = m->nodes[first + i].key;
+		index_prefetch(m->w.index, keys, n);
+		index_lookup(m->w.index, keys, n, mask, hits);
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t node = first + i;
+
+			assert_int_equal(hits[i].present, node_has(m, node, false, true));
+			assert_int_equal(hits[i].complete, node_complete(m, node, mask, false));
+			if (node_has(m, node, false, false))
+				assert_int_not_equal(hits[i].record, INDEX_NONE);
+			if (hits[i].record != INDEX_NONE)
+				assert_int_equal(
+					index_consumed(m->w.index, hits[i].record, hits[i].page), m->nodes[node].consumed);
+			if (hits[i].entry != INDEX_NONE)
+				assert_int_equal(m->values[hits[i].entry].node, node);
+			assert_int_equal(
+				index_find_row(m->w.index, &keys[i], mask) != INDEX_NONE, node_complete(m, node, mask, true));
+		}
+	}
+	for (uint32_t e = 0; e < m->n_values; e++) {
+		const struct value *v = &m->values[e];
+		const struct entry *t = &m->w.tables.entries[e];
+		bool committed;
+
+		if (!v->there)
+			continue;
+		assert_int_equal(index_value(m->w.index, t->record, t->page, v->column, &committed), e);
+		assert_int_equal(committed, v->committed);
+	}
+}
+
+/* Takes the lines on pins and rings out of a description. */
+static void strip(char *text)
+{
+	char *to = text;
+
+	for (char *line = text, *next; *line; line = next) {
+		next = strchr(line, '\n') + 1;
+		if (!strncmp(line, "pinned", 6) || !strncmp(line, "whole", 5))
+			continue;
+		memmove(to, line, (size_t)(next - line));
+		to += next - line;
+	}
+	*to = 0;
+}
+
+static void compare_rebuilt(struct model *m)
+{
+	struct twin_world t;
+	char *live = describe(m->w.index);
+
+	world_rebuild(&m->w, &t, true);
+	index_check(t.index);
+	char *rebuilt = describe(t.index);
+
+	if (m->w.layout->row_columns) { /* twins that are busy here have met there */
+		strip(live);
+		strip(rebuilt);
+	}
+	if (strcmp(live, rebuilt)) {
+		FILE *f = fopen("live.txt", "w");
+		FILE *g = fopen("rebuilt.txt", "w");
+		fputs(live, f);
+		fputs(rebuilt, g);
+		fclose(f);
+		fclose(g);
+		fail_msg("the rebuilt index differs: diff live.txt rebuilt.txt");
+	}
+	free(live);
+	free(rebuilt);
+	twin_deinit(&t, &m->w, true);
+	m->rebuilds++;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------------------------- */
+
+static void add_value(struct model *m, struct plan *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
+{
+	uint32_t entry = world_entry(&m->w);
+
+	assert_int_not_equal(entry, INDEX_NONE);
+	index_value_add(m->w.index, record, page, &m->nodes[node].key, c, s, entry, p->group);
+	m->values[entry] = (struct value){true, false, node, layout_column(m->w.layout, c, s), page == INDEX_PAGE_ROW,
+		p->group};
+	p->entries[p->n++] = entry;
+}
+
+static void pin(struct model *m, struct plan *p, uint32_t record)
+{
+	index_pin(m->w.index, record);
+	p->pins[p->pins_n++] = record;
+}
+
+/* Values of @node's page that the plan brings; pins what exists. */
+static void fill_page(struct model *m, struct plan *p, uint32_t record, uint16_t page, uint32_t node, uint32_t classes)
+{
+	const struct layout *l = m->w.layout;
+	bool pinned = false;
+
+	for (uint32_t c = 0; c < l->classes; c++)
+		for (uint32_t s = 0; s < l->class[c].shares && !layout_is_row(l, c); s++) {
+			if (!(classes >> (c + s) & 1) || !layout_has_value(l, c, m->nodes[node].consumed))
+				continue;
+			if (index_value(m->w.index, record, page, layout_column(l, c, s), NULL) == INDEX_NONE)
+				add_value(m, p, record, page, node, c, s);
+			else if (!pinned)
+				pin(m, p, record), pinned = true;
+		}
+}
+
+static uint32_t open_record(struct model *m, struct plan *p, uint32_t node, uint32_t pages, bool whole)
+{
+	const struct node *n = &m->nodes[node];
+	struct index_run run = {
+		.parent_key = n->parent == INDEX_NONE ? NULL : &m->nodes[n->parent].key,
+		.endpoint = pages ? NULL : &n->key,
+		.consumed = pages ? n->consumed - 16 : n->consumed,
+		.max_pages = pages,
+		.group = p->group,
+		.flags = whole ? RECORD_WHOLE : 0,
+		.whole_ring = p->records_n ? p->records[p->records_n - 1] : INDEX_NONE,
+	};
+	if (n->parent != INDEX_NONE && pages)
+		run.consumed = m->nodes[n->parent].consumed;
+	uint32_t record = index_record_new(m->w.index, &run);
+
+	if (record != INDEX_NONE)
+		p->records[p->records_n++] = record;
+	return record;
+}
+
+static void close_record(struct model *m, struct plan *p, uint32_t record)
+{
+	if (record == INDEX_NONE || index_record_close(m->w.index, record))
+		return;
+	for (uint32_t i = 0; i < p->records_n; i++)
+		if (p->records[i] == record) {
+			memmove(&p->records[i], &p->records[i + 1], (p->records_n - i - 1) * sizeof(uint32_t));
+			p->records_n--;
+			return;
+		}
+	fail();
+}
+
+static void fill_row(struct model *m, struct plan *p, uint32_t node, uint32_t classes, bool whole)
+{
+	const struct layout *l = m->w.layout;
+	uint32_t home = index_row_home(m->w.index, &m->nodes[node].key);
+	uint32_t made = INDEX_NONE;
+
+	for (uint32_t c = 0; c < l->classes; c++)
+		for (uint32_t s = 0; s < l->class[c].shares && layout_is_row(l, c); s++) {
+			if (!(classes >> (c + s) & 1))
+				continue;
+			if (home == INDEX_NONE)
+				home = made = open_record(m, p, node, 0, whole);
+			if (home == INDEX_NONE)
+				return;
+			if (made == INDEX_NONE)
+				pin(m, p, home);
+			if (index_value(m->w.index, home, INDEX_PAGE_ROW, layout_column(l, c, s), NULL) == INDEX_NONE)
+				add_value(m, p, home, INDEX_PAGE_ROW, node, c, s);
+		}
+	close_record(m, p, made);
+}
+
+static void put_start(struct model *m, struct plan *p)
+{
+	uint32_t node = rnd(m, NODES), want = rnd(m, 12), room = m->page_room * 12 + m->w.layout->row_columns;
+
+	if (m->w.free_count < room * (m->busy + 1))
+		return;
+	memset(p, 0, sizeof(*p));
+	p->group = (uint32_t)(p - m->plans) + 1;
+	p->open = INDEX_NONE;
+	p->end = node;
+	p->classes = rnd(m, 2) ? 255 : 1 + rnd(m, 255);
+	p->whole = rnd(m, 3) == 0;
+	p->row = m->w.layout->row_columns && rnd(m, 2);
+	for (; p->left < want && node != INDEX_NONE && !m->nodes[node].partial; node = m->nodes[node].parent)
+		p->chain[p->left++] = node;
+	m->busy++;
+	world_group(&m->w, p->group);
+}
+
+static void put_key(struct model *m, struct plan *p, uint32_t node)
+{
+	struct index_hit hit;
+
+	index_lookup(m->w.index, &m->nodes[node].key, 1, ~0u, &hit);
+	if (hit.record != INDEX_NONE) {
+		close_record(m, p, p->open);
+		p->open = INDEX_NONE;
+		fill_page(m, p, hit.record, hit.page, node, p->classes);
+		return;
+	}
+	if (p->open == INDEX_NONE)
+		p->open = open_record(m, p, node, p->left + 1, p->whole);
+	if (p->open == INDEX_NONE) {
+		p->left = 0;
+		return;
+	}
+	uint32_t before = p->n;
+	uint16_t page = index_page_append(m->w.index, p->open);
+
+	fill_page(m, p, p->open, page, node, p->classes);
+	if (p->n == before) /* a page without a value must not be */
+		add_value(m, p, p->open, page, node, 0, 0);
+}
+
+/* Some keys; others get their turn between two calls. */
+static void put_more(struct model *m, struct plan *p)
+{
+	for (uint32_t steps = 1 + rnd(m, 6); steps && p->left; steps--) {
+		p->left--;
+		put_key(m, p, p->chain[p->left]);
+		if (rnd(m, 24) == 0)
+			p->left = 0; /* the rest gets no room */
+	}
+	if (p->left)
+		return;
+	close_record(m, p, p->open);
+	p->open = INDEX_NONE;
+	if (p->row)
+		fill_row(m, p, p->end, p->classes, p->whole);
+	p->filled = true;
+	m->wholes += p->whole && p->records_n > 1;
+}
+
+static void unpin_all(struct model *m, struct plan *p)
+{
+	while (p->pins_n)
+		index_unpin(m->w.index, p->pins[--p->pins_n], &m->sink);
+	world_group_end(&m->w, p->group);
+	p->group = 0;
+	m->busy--;
+}
+
+static void go_on(struct model *m, struct plan *p)
+{
+	if (!p->committed) {
+		tables_group_publish(&m->w.tables, p->group - 1);
+		for (uint32_t i = 0; i < p->n; i++)
+			m->values[p->entries[i]].committed = true;
+		p->committed = true;
+		m->commits++;
+		if (rnd(m, 3) == 0)
+			return;
+	}
+	uint32_t until = rnd(m, 3) ? p->n : p->settled + (p->n - p->settled) / 2;
+
+	while (p->settled < until) /* a removed value has been dropped meanwhile */
+		if (m->w.tables.entries[p->entries[p->settled++]].group == p->group)
+			index_settle(m->w.index, p->entries[p->settled - 1]);
+	if (p->settled < p->n)
+		return;
+	until = rnd(m, 3) ? p->records_n : p->published + (p->records_n - p->published) / 2;
+	while (p->published < until)
+		index_record_publish(m->w.index, p->records[p->published++], &m->sink);
+	if (p->published == p->records_n)
+		unpin_all(m, p);
+}
+
+static void abort_plan(struct model *m, struct plan *p)
+{
+	bool quarantine = rnd(m, 3) == 0;
+	bool backwards = rnd(m, 2);
+
+	if (rnd(m, 2))
+		__atomic_store_n((uint32_t *)&m->w.tables.groups[p->group - 1].state, GROUP_LOST, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; i < p->n; i++) {
+		uint32_t entry = p->entries[backwards ? p->n - 1 - i : i];
+
+		index_value_drop(m->w.index, entry, quarantine, &m->sink);
+		if (quarantine) {
+			assert_int_equal(m->w.tables.entries[entry].state, ENTRY_QUARANTINED);
+			m->values[entry].there = false;
+			m->quarantined[m->quarantined_n++] = entry;
+		}
+	}
+	for (uint32_t i = 0; i < p->records_n; i++)
+		index_record_abandon(m->w.index, p->records[i], &m->sink);
+	unpin_all(m, p);
+	m->aborts++;
+}
+
+static void end_quarantine(struct model *m)
+{
+	while (m->quarantined_n) {
+		uint32_t entry = m->quarantined[--m->quarantined_n];
+
+		tables_entry_set_state(&m->w.tables, entry, ENTRY_FREE);
+		world_freed(&m->w, entry);
+	}
+}
+
+/* ---- readers, evictions ---------------------------------------------------------------------------------------- */
+
+static void get(struct model *m)
+{
+	struct reader *r = &m->readers[rnd(m, READERS)];
+	struct key keys[32];
+	struct index_hit hits[32];
+	uint32_t n = 0, chain[32], node = rnd(m, NODES);
+
+	if (r->n) {
+		index_unpin_run(m->w.index, r->pins, r->n, &m->sink);
+		r->n = 0;
+		return;
+	}
+	for (; n < 32 && node != INDEX_NONE; node = m->nodes[node].parent)
+		chain[n++] = node;
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = m->nodes[chain[n - 1 - i]].key;
+	index_lookup(m->w.index, keys, n, ~0u, hits);
+	if (rnd(m, 2)) {
+		r->n = index_pin_run(m->w.index, hits, n, index_tick(m->w.index), r->pins);
+	} else {
+		for (uint32_t i = 0; i < n; i++)
+			if (hits[i].record != INDEX_NONE) {
+				index_pin(m->w.index, hits[i].record);
+				r->pins[r->n++] = hits[i].record;
+			}
+	}
+}
+
+static bool refuse_odd(void *context, uint32_t entry)
+{
+	(void)context;
+	return entry % 2 == 0;
+}
+
+static bool pinned(const struct model *m, uint32_t record)
+{
+	return m->w.index->records[record].pins > 0;
+}
+
+/* What an eviction freed was committed and had nothing behind it. (A page that lost its name and was put again stands in
+ * two records: what follows it in the old one does not hang off the new one.) */
+static void judge(struct model *m, bool row_only)
+{
+	for (uint32_t i = 0; i < m->last_freed_n; i++) {
+		uint32_t entry = m->last_freed[i];
+		const struct value *v = &m->values[entry];
+
+		assert_true(v->committed);
+		if (row_only)
+			assert_true(v->row);
+		if (row_only || v->row)
+			continue;
+		const struct entry *e = &m->w.tables.entries[entry];
+
+		for (uint32_t n = 0; n < NODES; n++) {
+			struct index_hit hit;
+
+			if (m->nodes[n].parent != v->node || !node_has(m, n, false, false))
+				continue;
+			index_lookup(m->w.index, &m->nodes[n].key, 1, ~0u, &hit);
+			assert_true(hit.record != e->record || hit.page == 0);
+			assert_true(hit.page || index_record(m->w.index, hit.record)->parent != e->record ||
+				    index_record(m->w.index, hit.record)->parent_page != e->page);
+		}
+	}
+}
+
+static void evict(struct model *m)
+{
+	bool (*accept)(void *, uint32_t) = rnd(m, 4) ? NULL : refuse_odd;
+	uint32_t steps = 1 + rnd(m, 6);
+
+	while (steps--) {
+		m->last_freed_n = 0;
+		if (m->w.layout->row_columns && rnd(m, 5) == 0) {
+			int r = index_evict_row(m->w.index, accept, m, &m->sink);
+
+			assert_true(r == 0 || m->last_freed_n == 0);
+			judge(m, true);
+			m->rows_evicted += m->last_freed_n;
+		} else {
+			int r = index_evict_page(m->w.index, accept, m, &m->sink);
+
+			assert_true(r == 0 || m->last_freed_n == 0);
+			judge(m, false);
+			m->evicted += m->last_freed_n;
+		}
+	}
+}
+
+static void evict_named(struct model *m)
+{
+	struct why why = WHY_INIT;
+	uint32_t limit = index_record_limit(m->w.index), cursor = limit ? rnd(m, limit) : 0;
+	uint32_t record = index_next_record(m->w.index, &cursor);
+
+	if (record == INDEX_NONE)
+		return;
+	const struct record *r = index_record(m->w.index, record);
+	bool whole = r->flags & RECORD_FLAG_WHOLE, busy = pinned(m, record) || r->state != RECORD_LIVE || r->unsettled,
+	     children = r->children;
+	bool held = r->flags & RECORD_FLAG_HELD;
+	m->last_freed_n = 0;
+	int error = index_evict_record(m->w.index, record, &m->sink, &why);
+
+	if (busy || held)
+		assert_int_equal(error, -EBUSY);
+	else if (!whole)
+		assert_int_equal(error, children ? -ENOTEMPTY : 0);
+	assert_true(error == 0 || why.error == -error);
+	if (!error)
+		judge(m, false);
+}
+
+static void remove_value(struct model *m)
+{
+	uint32_t entry = rnd(m, m->n_values);
+	const struct value *v = &m->values[entry];
+
+	if (!v->there || !v->committed || m->w.tables.entries[entry].group)
+		return;
+	index_value_drop(m->w.index, entry, false, &m->sink);
+	assert_false(v->there);
+	m->removed++;
+}
+
+static void hold(struct model *m)
+{
+	uint32_t record = rnd(m, RECORDS);
+
+	if (record >= index_record_limit(m->w.index) || !index_record_visible(m->w.index, record))
+		return;
+	bool held = index_record(m->w.index, record)->flags & RECORD_FLAG_HELD;
+
+	index_hold(m->w.index, record, !held);
+	m->held += !held;
+}
+
+static void step(struct model *m)
+{
+	struct plan *p = &m->plans[rnd(m, GROUPS)];
+
+	m->last_freed_n = 0;
+	switch (rnd(m, 16)) {
+	case 0 ... 7:
+		if (!p->group)
+			put_start(m, p);
+		else if (!p->filled)
+			put_more(m, p);
+		else
+			go_on(m, p);
+		break;
+	case 8:
+		if (p->group && !p->committed && rnd(m, 2))
+			abort_plan(m, p);
+		break;
+	case 9 ... 10:
+		get(m);
+		break;
+	case 11 ... 12:
+		if (m->w.free_count < m->n_values * 3 / 5)
+			evict(m);
+		break;
+	case 13:
+		if (rnd(m, 3) == 0)
+			evict_named(m);
+		break;
+	case 14:
+		remove_value(m);
+		break;
+	case 15:
+		if (rnd(m, 8) == 0)
+			hold(m);
+		if (rnd(m, 4) == 0)
+			end_quarantine(m);
+		break;
+	}
+	if (m->w.index->counters.hollow_pages > m->hollows)
+		m->hollows = m->w.index->counters.hollow_pages;
+}
+
+static void drain(struct model *m)
+{
+	for (uint32_t g = 0; g < GROUPS; g++)
+		while (m->plans[g].group)
+			if (!m->plans[g].filled && rnd(m, 2))
+				put_more(m, &m->plans[g]);
+			else if (m->plans[g].committed)
+				go_on(m, &m->plans[g]);
+			else
+				abort_plan(m, &m->plans[g]);
+	for (uint32_t r = 0; r < READERS; r++) {
+		index_unpin_run(m->w.index, m->readers[r].pins, m->readers[r].n, &m->sink);
+		m->readers[r].n = 0;
+	}
+	end_quarantine(m);
+	index_check(m->w.index);
+	for (uint32_t n = 0; n < index_record_limit(m->w.index); n++)
+		if (index_record(m->w.index, n)->flags & RECORD_FLAG_HELD)
+			index_hold(m->w.index, n, false);
+	do
+		m->last_freed_n = 0;
+	while (index_evict_page(m->w.index, NULL, NULL, &m->sink) == 0);
+	index_check(m->w.index);
+	/* Everything went: nothing has leaked. */
+	assert_int_equal(m->w.free_count, m->n_values);
+	assert_int_equal(m->w.index->counters.records, 0);
+	assert_int_equal(m->w.index->counters.pages, 0);
+	assert_int_equal(m->w.index->counters.hollow_pages, 0);
+	assert_int_equal(m->w.index->counters.orphans, 0);
+	assert_int_equal(m->w.index->counters.victims_pending, 0);
+	assert_int_equal(m->w.index->map.count, 0);
+	assert_int_equal(m->w.index->arena.used, 0);
+}
+
+static uint64_t given_seed;
+static uint32_t given_steps = 20000;
+
+static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t seed)
+{
+	struct model *m = calloc(1, sizeof(*m));
+
+	fprintf(stderr, "seed %llu, %u hollow entries\n", (unsigned long long)seed, hollow);
+	m->seed = seed * 2 + 1;
+	assert_true(values <= VALUES);
+	m->n_values = values;
+	world_init(&m->w, layout, RECORDS, GROUPS, values, hollow, MAP_PRIVATE);
+	m->page_room = m->w.layout->page_columns;
+	m->sink = (struct index_sink){freed, m};
+	for (unsigned i = 0; i < 8; i++)
+		rnd(m, 2);
+	grow_tree(m);
+	for (uint32_t s = 0; s < given_steps; s++) {
+		step(m);
+		if (s % 16 == 0)
+			index_check(m->w.index);
+		if (s % 64 == 0)
+			compare_all(m);
+		if (s % 128 == 0)
+			compare_rebuilt(m);
+	}
+	drain(m);
+	fprintf(stderr,
+		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu rings, %llu held, hollow up to %llu, "
+		"%llu rebuilds\n",
+		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
+		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->wholes,
+		(unsigned long long)m->held, (unsigned long long)m->hollows, (unsigned long long)m->rebuilds);
+	world_deinit(&m->w);
+	free(m);
+}
+
+static void test_plain(void **state)
+{
+	(void)state;
+	run(LAYOUT_PLAIN, 150, 40, given_seed);
+	run(LAYOUT_PLAIN, 200, 0, given_seed + 1);
+}
+
+static void test_rows(void **state)
+{
+	(void)state;
+	run(LAYOUT_ROWS, 500, 40, given_seed + 2);
+	run(LAYOUT_ROWS, 400, 3, given_seed + 3);
+}
+
+static void test_many(void **state)
+{
+	(void)state;
+	run(LAYOUT_MANY, 700, 40, given_seed + 4);
+	run(LAYOUT_MANY, 500, 0, given_seed + 5);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_many),
+	};
+
+	given_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : clock_now_ns() % 1000000007u;
+	if (argc > 2)
+		given_steps = (uint32_t)strtoul(argv[2], NULL, 0);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

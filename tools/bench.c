@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench control: measures the control path, a figure a line.
+ */
+#include "tools/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/commands.h"
+
+static const char more[] =
+	"\nStarts a daemon of its own on a private mount, unless --mount names one. Values have 4 KiB and are never touched;\n"
+	"chains have 1,000 pages and are taken at random. Each figure is one JSON object a line: figure, value, unit, what it\n"
+	"is held against and value / against, where there is such a thing. Figures of batches are printed for records of 1\n"
+	"and of 32 pages, then the worse of both.\n"
+	"\nFigures: get_start_1000, get_transfer_1000, release_1000, put_start_1000, put_commit_1000, put_start_full_1000,\n"
+	"empty_ioctl, index, probe_p99_under_batches, segment_ready, cat_pages.";
+
+bool bench_wants(const struct bench_options *options, const char *figure)
+{
+	return !options->figure || !strncmp(figure, options->figure, strlen(options->figure));
+}
+
+void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit, double against,
+		 json_t *rest)
+{
+	json_t *out = json_pack("{s:s, s:f, s:s, s:o, s:o}", "figure", figure, "value", value, "unit", unit, "against",
+				against > 0 ? json_real(against) : json_null(), "ratio",
+				against > 0 ? json_real(value / against) : json_null());
+
+	if (rest) {
+		json_object_update(out, rest);
+		json_decref(rest);
+	}
+	if (options->human) {
+		printf("%-36s %12.4g %-8s", figure, value, unit);
+		if (json_object_get(out, "records_of"))
+			printf(" records of %lld", (long long)json_integer_value(json_object_get(out, "records_of")));
+		if (against > 0)
+			printf("  (against %.4g: %.2f)", against, value / against);
+		printf("\n");
+		fflush(stdout);
+		json_decref(out);
+		return;
+	}
+	show_object(out, true);
+}
+
+void bench_skip(const struct bench_options *options, const char *figure, const char *reason, json_t *rest)
+{
+	json_t *out = json_pack("{s:s, s:s}", "figure", figure, "skipped", reason);
+
+	if (rest) {
+		json_object_update(out, rest);
+		json_decref(rest);
+	}
+	if (options->human)
+		printf("%-36s skipped: %s\n", figure, reason);
+	else
+		show_object(json_incref(out), true);
+	json_decref(out);
+}
+
+static int control(const struct command *self, int argc, char **argv)
+{
+	struct bench_options o = { .pages = 1000000, .repeats = 200 };
+	bool json = false;
+	const struct option_row rows[] = {
+		{ "pages", OPTION_NUMBER, &o.pages, "N", "pages in the index (1000000)", 20 * BENCH_BATCH, 100000000 },
+		{ "figure", OPTION_TEXT, &o.figure, "NAME", "only figures whose names begin so", 0, 0 },
+		{ "repeats", OPTION_NUMBER, &o.repeats, "N", "batches behind each figure (200)", 1, 100000 },
+		{ "mount", OPTION_TEXT, &o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0 },
+		{ "no-populate", OPTION_FLAG, &o.no_populate, NULL, "implied where values are not touched", 0, 0 },
+		{ "human", OPTION_FLAG, &o.human, NULL, "aligned text instead of JSON", 0, 0 },
+		{ "json", OPTION_FLAG, &json, NULL, "one JSON object a line (the default)", 0, 0 },
+		{ 0 },
+	};
+	struct command with_more = *self;
+	int r;
+
+	with_more.more = more;
+	options_read(&with_more, rows, &argc, argv);
+	if (argc)
+		return usage_error(self, "unexpected argument '%s'", argv[0]);
+	r = bench_batches(&o);
+	if (!r && bench_wants(&o, "index_bytes_per_page"))
+		r = bench_index(&o);
+	if (!r && bench_wants(&o, "probe_p99_under_batches_ratio"))
+		r = bench_fairness(&o);
+	if (!r && bench_wants(&o, "segment_ready_s_per_gib"))
+		r = bench_segment(&o);
+	if (!r && (bench_wants(&o, "cat_pages_gbps") || bench_wants(&o, "memcpy_gbps")))
+		r = bench_cat(&o);
+	return r;
+}
+
+int command_bench(const struct command *self, int argc, char **argv)
+{
+	static const struct command table[] = {
+		{ "bench control", "", "the control path: batches of 1,000 keys, memory of the index, fairness", NULL, control },
+		{ 0 },
+	};
+
+	return command_dispatch("prefixfs bench", self->summary, table, argc, argv);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches of 1,000 keys through libprefixfs, for records of 1 and of 32 pages.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "tools/bench.h"
+#include "tools/host.h"
+#include "tools/latency.h"
+
+enum figure { GET_START, GET_TRANSFER, RELEASE, PUT_START, PUT_COMMIT, PUT_START_FULL, EMPTY_IOCTL, FIGURES };
+
+static const struct {
+	const char *name;
+	double against; /* microseconds */
+} figures[FIGURES] = {
+	[GET_START] = { "get_start_1000_p50_us", 80 },
+	[GET_TRANSFER] = { "get_transfer_1000_p50_us", 50 },
+	[RELEASE] = { "release_1000_p50_us", 50 },
+	[PUT_START] = { "put_start_1000_p50_us", 150 },
+	[PUT_COMMIT] = { "put_commit_1000_p50_us", 120 },
+	[PUT_START_FULL] = { "put_start_full_1000_p50_us", 0 },
+	[EMPTY_IOCTL] = { "empty_ioctl_p50_us", 0 },
+};
+
+#define EMPTY_CALLS 20000u
+
+struct run {
+	const struct bench_options *options;
+	struct bench_daemon daemon;
+	struct bench_chains chains;
+	struct latency latency[FIGURES];
+};
+
+static int measure_get(struct run *run, uint64_t chain)
+{
+	struct pfs_session *s = run->chains.session;
+	struct pfs_key keys[BENCH_BATCH];
+	struct pfs_get_request q = { .keys = keys, .key_count = BENCH_BATCH };
+	struct pfs_transfer_request t = { 0 };
+	struct pfs_transfer_result got;
+	struct pfs_get_result found;
+	uint64_t at[4];
+
+	bench_chain_keys(chain, 0, BENCH_BATCH, keys);
+	at[0] = clock_ns();
+	if (pfs_get_start(s, &q, &found))
+		return complain_client("get_start");
+	at[1] = clock_ns();
+	if (found.transferable_len != (uint64_t)BENCH_BATCH * BENCH_TOKENS)
+		return complain("chain %llu: %llu of %u tokens are there", (unsigned long long)chain,
+			    (unsigned long long)found.transferable_len, BENCH_BATCH * BENCH_TOKENS);
+	t.handle = found.handle;
+	t.boundary = t.to = found.transferable_len;
+	if (pfs_get_transfer(s, &t, &got))
+		return complain_client("get_transfer");
+	at[2] = clock_ns();
+	if (pfs_release(s, &got.plan, 1, NULL))
+		return complain_client("release");
+	at[3] = clock_ns();
+	latency_add(&run->latency[GET_START], at[1] - at[0]);
+	latency_add(&run->latency[GET_TRANSFER], at[2] - at[1]);
+	latency_add(&run->latency[RELEASE], at[3] - at[2]);
+	return 0;
+}
+
+static int measure_put(struct run *run, bool full)
+{
+	struct pfs_key keys[BENCH_BATCH];
+	struct pfs_put_result put;
+	uint64_t at[3];
+
+	bench_chain_keys(run->chains.count, 0, BENCH_BATCH, keys);
+	at[0] = clock_ns();
+	if (bench_put_start(&run->chains, keys, NULL, 0, BENCH_BATCH, &put))
+		return complain_client("put_start");
+	at[1] = clock_ns();
+	if (pfs_put_commit(run->chains.session, put.plan, 0, 0, NULL, NULL))
+		return complain_client("put_commit");
+	at[2] = clock_ns();
+	if (put.new_values != BENCH_BATCH) { /* it had to wait for a grant: that is another figure */
+		pfs_news(run->chains.session, 100);
+		return bench_fill(&run->chains, 1, "filling");
+	}
+	run->chains.count++;
+	latency_add(&run->latency[full ? PUT_START_FULL : PUT_START], at[1] - at[0]);
+	if (!full)
+		latency_add(&run->latency[PUT_COMMIT], at[2] - at[1]);
+	return 0;
+}
+
+static int measure_empty(struct run *run)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	if (host_path(path, "%s/ctl", run->chains.path))
+		return 1;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return complain("%s: %s", path, strerror(errno));
+	for (unsigned i = 0; i < EMPTY_CALLS; i++) {
+		uint64_t begin = clock_ns();
+
+		if (ioctl(fd, PFS_IOC_EMPTY)) {
+			close(fd);
+			return complain("%s: the empty ioctl: %s", path, strerror(errno));
+		}
+		latency_add(&run->latency[EMPTY_IOCTL], clock_ns() - begin);
+	}
+	close(fd);
+	return 0;
+}
+
+/* Puts until values are evicted for it. */
+static int fill_up(struct run *run)
+{
+	int64_t before = bench_counter(&run->daemon, "bench", "values_evicted");
+	int r = 0;
+
+	for (unsigned i = 0; i < 100000 && !r; i++) {
+		r = bench_fill(&run->chains, 20, "filling up");
+		if (!r && bench_counter(&run->daemon, "bench", "values_evicted") > before)
+			return 0;
+	}
+	return r ? r : complain("memory never fills up");
+}
+
+static bool wants_any(const struct bench_options *o)
+{
+	for (unsigned i = 0; i < FIGURES; i++)
+		if (bench_wants(o, figures[i].name))
+			return true;
+	return false;
+}
+
+static int measure_all(struct run *run)
+{
+	const struct bench_options *o = run->options;
+	int r = bench_fill(&run->chains, o->pages / BENCH_BATCH, "filling");
+	uint64_t filled = run->chains.count;
+
+	for (uint64_t i = 0; i < o->repeats && !r; i++)
+		r = measure_get(run, bench_dice(&run->chains, filled));
+	for (uint64_t i = 0; i < o->repeats && !r; i++)
+		r = measure_put(run, false);
+	if (!r && bench_wants(o, figures[EMPTY_IOCTL].name))
+		r = measure_empty(run);
+	if (!r && bench_wants(o, figures[PUT_START_FULL].name)) {
+		r = fill_up(run);
+		for (uint64_t i = 0; i < o->repeats && !r; i++)
+			r = measure_put(run, true);
+	}
+	return r;
+}
+
+static int one_length(struct run *run, uint32_t record_pages)
+{
+	const struct bench_options *o = run->options;
+	/* Room for what is filled and for the puts that are measured with free slots, then a sixteenth. */
+	uint64_t values = o->pages + (o->repeats + 20) * BENCH_BATCH;
+	const struct bench_daemon_options d = { .memory = (values + values / 16) * BENCH_VALUE };
+	int r;
+
+	r = o->mount ? bench_daemon_use(&run->daemon, o->mount) : bench_daemon_start(&run->daemon, &d, false);
+	if (r)
+		return r;
+	r = bench_namespace(&run->daemon, "bench", BENCH_VALUE, 1, 0);
+	if (!r) {
+		r = bench_chains_open(&run->chains, &run->daemon, "bench", record_pages);
+		if (!r)
+			r = measure_all(run);
+		bench_chains_close(&run->chains);
+		if (o->mount)
+			bench_namespace_remove(&run->daemon, "bench");
+	}
+	bench_daemon_stop(&run->daemon);
+	for (unsigned i = 0; i < FIGURES && !r; i++) {
+		const struct latency *l = &run->latency[i];
+
+		if (l->count == 0 || !bench_wants(o, figures[i].name))
+			continue;
+		bench_print(o, figures[i].name, latency_us(l, 0.5), "us", figures[i].against,
+			    json_pack("{s:i, s:f, s:I}", "records_of", (int)record_pages, "p99", latency_us(l, 0.99), "samples",
+				      (json_int_t)l->count));
+	}
+	return r;
+}
+
+int bench_batches(const struct bench_options *o)
+{
+	static const uint32_t lengths[] = { 1, 32 };
+	struct run *runs;
+	int r = 0;
+
+	if (!wants_any(o))
+		return 0;
+	runs = calloc(2, sizeof(*runs));
+	if (!runs)
+		return complain("no memory");
+	for (unsigned k = 0; k < 2 && !r; k++) {
+		runs[k].options = o;
+		r = one_length(&runs[k], lengths[k]);
+	}
+	for (unsigned i = 0; i < FIGURES && !r; i++) {
+		double a = latency_us(&runs[0].latency[i], 0.5), b = latency_us(&runs[1].latency[i], 0.5);
+
+		if (bench_wants(o, figures[i].name) && a > 0 && b > 0)
+			bench_print(o, figures[i].name, a > b ? a : b, "us", figures[i].against, NULL);
+	}
+	free(runs);
+	return r;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/cli.h"
+
+#define FILE_MAX (1u << 20)
+
+/* "\040" in mountinfo is a space. */
+static void unescape(char *text)
+{
+	char *to = text;
+
+	for (const char *at = text; *at; at++) {
+		if (at[0] == '\\' && at[1] && at[2] && at[3]) {
+			*to++ = (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'));
+			at += 3;
+		} else {
+			*to++ = *at;
+		}
+	}
+	*to = '\0';
+}
+
+static bool is_prefixfs(const char *line)
+{
+	const char *dash = strstr(line, " - ");
+
+	return dash && (!strncmp(dash + 3, "fuse.prefixfs ", 14) ||
+			(!strncmp(dash + 3, "fuse ", 5) && !strncmp(dash + 8, "prefixfs ", 9)));
+}
+
+static const char *only_mount(void)
+{
+	static char found[PATH_MAX];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t size = 0;
+	unsigned count = 0;
+
+	if (!f) {
+		complain("/proc/self/mountinfo: %s", strerror(errno));
+		return NULL;
+	}
+	while (getline(&line, &size, f) > 0) {
+		char point[PATH_MAX];
+
+		if (is_prefixfs(line) && sscanf(line, "%*s %*s %*s %*s %4095s", point) == 1) {
+			unescape(point);
+			memcpy(found, point, sizeof(found));
+			count++;
+		}
+	}
+	free(line);
+	fclose(f);
+	if (count == 1)
+		return found;
+	complain(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT" :
+		     "no prefixfs is mounted here (%u found): name one with --mount or PREFIXFS_MOUNT", count);
+	return NULL;
+}
+
+const char *host_mount(const char *given)
+{
+	const char *mount = given ? given : getenv("PREFIXFS_MOUNT");
+
+	return mount && *mount ? mount : only_mount();
+}
+
+int host_path(char to[PATH_MAX], const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(to, PATH_MAX, format, args);
+	va_end(args);
+	return n < 0 || n >= PATH_MAX ? complain("a path has %d bytes, at most %d are possible", n, PATH_MAX - 1) : 0;
+}
+
+char *host_read_file(const char *path, size_t *bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), error = 0;
+	size_t have = 0, room = 0;
+	char *text = NULL;
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return NULL;
+	while (n > 0 && have < FILE_MAX) {
+		if (room - have < 4096) {
+			char *p = realloc(text, room + 65536 + 1);
+
+			if (!p) {
+				error = ENOMEM;
+				break;
+			}
+			text = p;
+			room += 65536;
+		}
+		n = read(fd, text + have, room - have);
+		if (n < 0 && errno == EINTR)
+			n = 1;
+		else if (n < 0)
+			error = errno;
+		else
+			have += (size_t)n;
+	}
+	close(fd);
+	if (error) {
+		free(text);
+		errno = error;
+		return NULL;
+	}
+	text[have] = '\0';
+	if (bytes)
+		*bytes = have;
+	return text;
+}
+
+/* One line "name: value" or "name value". */
+static bool split_line(const char *line, size_t length, size_t *name, const char **value, size_t *bytes)
+{
+	const char *space = memchr(line, ' ', length), *colon = NULL;
+
+	for (const char *c = line; c + 1 < line + length && !colon; c++)
+		if (c[0] == ':' && c[1] == ' ')
+			colon = c;
+	if (!colon && !space)
+		return false;
+	*name = (size_t)((colon ? colon : space) - line);
+	*value = colon ? colon + 2 : space + 1;
+	while (*value < line + length && **value == ' ')
+		(*value)++;
+	*bytes = length - (size_t)(*value - line);
+	return *name > 0;
+}
+
+char *host_line(const char *text, const char *wanted)
+{
+	while (*text) {
+		size_t length = strcspn(text, "\n"), name, bytes;
+		const char *value;
+
+		if (split_line(text, length, &name, &value, &bytes) && name == strlen(wanted) && !memcmp(text, wanted, name))
+			return strndup(value, bytes);
+		text += length + (text[length] == '\n');
+	}
+	return NULL;
+}
+
+static json_t *value_of(const char *text, size_t bytes)
+{
+	char copy[32], *end;
+
+	if (bytes > 0 && bytes < sizeof(copy)) {
+		memcpy(copy, text, bytes);
+		copy[bytes] = '\0';
+		if (strspn(copy, "0123456789") == bytes && (bytes == 1 || copy[0] != '0')) {
+			long long n = strtoll(copy, &end, 10);
+
+			if (!*end && errno != ERANGE)
+				return json_integer(n);
+		}
+		if (strspn(copy, "0123456789.") == bytes && strchr(copy, '.') && copy[0] != '.') {
+			double d = strtod(copy, &end);
+
+			if (!*end)
+				return json_real(d);
+		}
+	}
+	return json_stringn(text, bytes);
+}
+
+json_t *host_lines(const char *text)
+{
+	json_t *object = json_object();
+
+	errno = 0;
+	while (*text) {
+		size_t length = strcspn(text, "\n"), name, bytes;
+		const char *value;
+
+		if (split_line(text, length, &name, &value, &bytes)) {
+			char key[128];
+
+			snprintf(key, sizeof(key), "%.*s", (int)name, text);
+			json_object_set_new(object, key, value_of(value, bytes));
+		}
+		text += length + (text[length] == '\n');
+	}
+	return object;
+}
+
+const char *host_program_folder(void)
+{
+	static char folder[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+	char *slash;
+
+	folder[n > 0 ? n : 0] = '\0';
+	slash = strrchr(folder, '/');
+	if (slash)
+		*slash = '\0';
+	return folder[0] ? folder : ".";
+}

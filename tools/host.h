@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mount as the commands see it: where it is, and its small files.
+ */
+#ifndef PREFIXFS_TOOLS_HOST_H
+#define PREFIXFS_TOOLS_HOST_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stddef.h>
+
+/* The mount point: @given, or $PREFIXFS_MOUNT, or the one that this host has. NULL after a sentence. Static storage. */
+const char *host_mount(const char *given);
+/* <mount>/ns/<name>, or <mount>/<rest...>; NULL after a sentence when it is too long. */
+int host_path(char to[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A whole small file (at most 1 MiB), NUL-terminated, to be freed; NULL with errno. */
+char *host_read_file(const char *path, size_t *bytes);
+/* The value of "name: value" or "name value" in @text, to be freed; NULL if there is none. */
+char *host_line(const char *text, const char *name);
+/* All lines of @text as an object; what is a number becomes one. */
+json_t *host_lines(const char *text);
+/* The folder of this program. */
+const char *host_program_folder(void);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/layout_file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/cli.h"
+#include "tools/host.h"
+
+#define PLANES_MAX 4096u
+
+static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
+{
+	/* From the build folder, and from an installed program. */
+	static const char *const places[] = { "../tools/layouts", "../share/prefixfs/layouts" };
+	char folder[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		if (host_path(folder, "%s/%s", host_program_folder(), places[i]))
+			return 1;
+		if (wish->tp) {
+			if (host_path(path, "%s/%s-tp%llu.json", folder, wish->model, (unsigned long long)wish->tp))
+				return 1;
+			if (!access(path, R_OK))
+				return 0;
+		}
+		for (unsigned tp = 1; tp <= 64 && !wish->tp; tp *= 2) {
+			if (host_path(path, "%s/%s-tp%u.json", folder, wish->model, tp))
+				return 1;
+			if (!access(path, R_OK))
+				return 0;
+		}
+	}
+	if (wish->tp)
+		return complain("no layout of %s at TP %llu comes along; tools/make_layout.py makes one", wish->model,
+			    (unsigned long long)wish->tp);
+	return complain("no layout of %s comes along; tools/make_layout.py makes one", wish->model);
+}
+
+static int divide_planes(json_t *planes, uint64_t divisor)
+{
+	json_t *plane;
+	size_t i;
+
+	json_array_foreach(planes, i, plane) {
+		json_int_t bytes = json_integer_value(json_object_get(plane, "bytes"));
+		const char *name = json_string_value(json_object_get(plane, "name"));
+
+		if (bytes <= 0 || (uint64_t)bytes % divisor)
+			return complain("--plane-divisor is %llu, which does not divide the %lld bytes of plane %s",
+				    (unsigned long long)divisor, (long long)bytes, name ? name : "?");
+		json_object_set_new(plane, "bytes", json_integer((json_int_t)((uint64_t)bytes / divisor)));
+	}
+	return 0;
+}
+
+static int reshape(json_t *layout, const struct layout_wish *wish)
+{
+	json_t *classes = json_object_get(layout, "classes"), *class, *planes;
+	size_t i, k;
+
+	json_array_foreach(classes, i, class) {
+		json_t *per_share = json_object_get(class, "share_planes");
+
+		if (wish->one_rank) {
+			json_object_del(class, "share_of_rank");
+			if (per_share) {
+				json_object_set(class, "planes", json_array_get(per_share, 0));
+				json_object_del(class, "share_planes");
+				per_share = NULL;
+			}
+		}
+		if (wish->plane_divisor > 1) {
+			if (divide_planes(json_object_get(class, "planes"), wish->plane_divisor))
+				return 1;
+			json_array_foreach(per_share, k, planes)
+				if (divide_planes(planes, wish->plane_divisor))
+					return 1;
+		}
+	}
+	if (wish->one_rank)
+		json_object_set_new(layout, "world", json_integer(1));
+	if (wish->floor_bytes)
+		json_object_set_new(layout, "memory", json_pack("{s:I}", "floor", (json_int_t)wish->floor_bytes));
+	return 0;
+}
+
+json_t *layout_load(const struct layout_wish *wish)
+{
+	char path[PATH_MAX];
+	json_error_t error;
+	json_t *file, *layout;
+
+	if (wish->file)
+		snprintf(path, sizeof(path), "%s", wish->file);
+	else if (find_model(wish, path))
+		return NULL;
+	file = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+	if (!file) {
+		complain("%s: %s (line %d)", path, error.text, error.line);
+		return NULL;
+	}
+	/* Those that come along are wrapped: their sources stand beside the layout. */
+	layout = json_object_get(file, "layout");
+	layout = json_incref(layout ? layout : file);
+	json_decref(file);
+	if (reshape(layout, wish)) {
+		json_decref(layout);
+		return NULL;
+	}
+	return layout;
+}
+
+/* ---- views ------------------------------------------------------------------------------------------------------ */
+
+static int class_view(const json_t *class, uint64_t page_tokens, struct layout_class *ret)
+{
+	const json_t *planes = json_object_get(class, "planes"), *plane;
+	const char *name = json_string_value(json_object_get(class, "name"));
+	const char *kind = json_string_value(json_object_get(class, "kind"));
+	uint64_t every = (uint64_t)json_integer_value(json_object_get(class, "every"));
+	size_t i;
+
+	if (!planes)
+		planes = json_array_get(json_object_get(class, "share_planes"), 0);
+	snprintf(ret->name, sizeof(ret->name), "%s", name ? name : "");
+	snprintf(ret->kind, sizeof(ret->kind), "%s", kind ? kind : "dense");
+	ret->every = every ? every : page_tokens;
+	ret->plane_bytes = calloc(PLANES_MAX, sizeof(*ret->plane_bytes));
+	if (!ret->plane_bytes)
+		return complain("no memory");
+	json_array_foreach(planes, i, plane) {
+		const json_t *count = json_object_get(plane, "count");
+		uint64_t n = count ? (uint64_t)json_integer_value(count) : 1;
+		uint64_t bytes = (uint64_t)json_integer_value(json_object_get(plane, "bytes"));
+
+		if (n > PLANES_MAX - ret->planes)
+			return complain("class %s has more than %u planes", ret->name, PLANES_MAX);
+		for (uint64_t k = 0; k < n; k++)
+			ret->plane_bytes[ret->planes++] = bytes;
+		ret->payload_bytes += n * bytes;
+	}
+	return 0;
+}
+
+int layout_view_of(const json_t *layout, struct layout_view *ret)
+{
+	const json_t *classes = json_object_get(layout, "classes"), *class;
+	struct layout_view view = { 0 };
+	size_t i;
+
+	view.world = (uint64_t)json_integer_value(json_object_get(layout, "world"));
+	view.page_tokens = (uint64_t)json_integer_value(json_object_get(layout, "page_tokens"));
+	if (json_array_size(classes) == 0 || json_array_size(classes) > LAYOUT_CLASSES || !view.page_tokens)
+		return complain("the layout has %zu classes and pages of %llu tokens", json_array_size(classes),
+			    (unsigned long long)view.page_tokens);
+	json_array_foreach(classes, i, class) {
+		view.classes++;
+		if (class_view(class, view.page_tokens, &view.class[i])) {
+			layout_view_free(&view);
+			return 1;
+		}
+	}
+	*ret = view;
+	return 0;
+}
+
+int layout_view_read(const char *mount, const char *name, struct layout_view *ret)
+{
+	char path[PATH_MAX], *text;
+	json_error_t error;
+	json_t *layout;
+	size_t bytes;
+	int r;
+
+	if (host_path(path, "%s/ns/%s/layout", mount, name))
+		return 1;
+	text = host_read_file(path, &bytes);
+	if (!text)
+		return complain("%s: %s", path, strerror(errno));
+	layout = json_loadb(text, bytes, 0, &error);
+	free(text);
+	if (!layout)
+		return complain("%s: %s", path, bytes ? error.text : "the namespace has no layout yet");
+	r = layout_view_of(layout, ret);
+	json_decref(layout);
+	return r;
+}
+
+void layout_view_free(struct layout_view *view)
+{
+	for (uint32_t i = 0; i < view->classes; i++)
+		free(view->class[i].plane_bytes);
+	*view = (struct layout_view){ 0 };
+}

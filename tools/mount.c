@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * mount, unmount, version.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fs/client/prefixfs.h"
+#include "tools/commands.h"
+#include "tools/host.h"
+
+extern char **environ;
+
+/* Runs a program and waits for it. Its exit status, or -1 after a sentence. */
+static int run(const char *path, char *const *argv)
+{
+	int status, error;
+	pid_t pid;
+
+	error = posix_spawnp(&pid, path, NULL, NULL, argv, environ);
+	if (error) {
+		complain("%s: %s", path, strerror(error));
+		return -1;
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int command_mount(const struct command *self, int argc, char **argv)
+{
+	char beside[PATH_MAX];
+	const char *daemon = "prefixfsd";
+	char **args;
+	int r;
+
+	if (argc == 0 || !strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")) {
+		if (argc > 0)
+			options_read(self, NULL, &argc, argv);
+		return usage_error(self, "a mount point is needed");
+	}
+	if (host_path(beside, "%s/prefixfsd", host_program_folder()))
+		return 1;
+	if (!access(beside, X_OK))
+		daemon = beside;
+	args = calloc((size_t)argc + 2, sizeof(*args));
+	if (!args)
+		return complain("no memory");
+	args[0] = (char *)daemon;
+	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
+	r = run(daemon, args);
+	free(args);
+	return r < 0 ? 1 : r;
+}
+
+/* ---- unmount ---------------------------------------------------------------------------------------------------- */
+
+static int unmount(const char *mount, bool lazy)
+{
+	char *args[] = { (char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount, lazy ? (char *)mount : NULL,
+			 NULL };
+
+	if (!umount2(mount, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)))
+		return 0;
+	if (errno != EPERM)
+		return complain("%s: %s", mount, errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
+	return run("fusermount3", args) ? 1 : 0;
+}
+
+/* Waits until the process that @pidfd names has ended. */
+static int wait_for_end(int pidfd, long pid, uint64_t seconds)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	uint64_t until = clock_ns() + seconds * 1000000000ull, now;
+	int r;
+
+	do {
+		now = clock_ns();
+		r = poll(&p, 1, now < until ? (int)((until - now) / 1000000) : 0);
+	} while (r < 0 && errno == EINTR);
+	if (r > 0)
+		return 0;
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s", pid, (unsigned long long)seconds);
+}
+
+int command_unmount(const struct command *self, int argc, char **argv)
+{
+	bool lazy = false;
+	uint64_t seconds = 30;
+	const struct option_row rows[] = {
+		{ "lazy", OPTION_FLAG, &lazy, NULL, "detach at once, also while files are open there", 0, 0 },
+		{ "wait", OPTION_NUMBER, &seconds, "SECONDS", "how long to wait for the daemon's end (30)", 0, 86400 },
+		{ 0 },
+	};
+	char path[PATH_MAX], *health, *text = NULL;
+	const char *mount;
+	long pid = 0;
+	int pidfd = -1, r;
+
+	options_read(self, rows, &argc, argv);
+	if (argc > 1)
+		return usage_error(self, "one mount point is expected, %d are given", argc);
+	mount = host_mount(argc ? argv[0] : NULL);
+	if (!mount || host_path(path, "%s/health", mount))
+		return 1;
+	health = host_read_file(path, NULL);
+	if (health)
+		text = host_line(health, "parent");
+	if (text)
+		pid = strtol(text, NULL, 10);
+	free(text);
+	if (!health && errno != ENOTCONN)
+		return complain("%s is no prefixfs mount: %s", mount, strerror(errno));
+	free(health);
+	if (pid > 0)
+		pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	r = unmount(mount, lazy);
+	if (!r && pidfd >= 0)
+		r = wait_for_end(pidfd, pid, seconds);
+	if (pidfd >= 0)
+		close(pidfd);
+	return r;
+}
+
+int command_version(const struct command *self, int argc, char **argv)
+{
+	const char *mount = NULL;
+	bool json = false;
+	const struct option_row rows[] = {
+		{ "mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too", 0, 0 },
+		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
+		{ 0 },
+	};
+	char path[PATH_MAX], *text;
+	json_t *out;
+
+	options_read(self, rows, &argc, argv);
+	if (argc)
+		return usage_error(self, "unexpected argument '%s'", argv[0]);
+	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi", (int)PFS_ABI_VERSION);
+	if (mount) {
+		if (host_path(path, "%s/version", mount))
+			return 1;
+		text = host_read_file(path, NULL);
+		if (!text)
+			return complain("%s: %s", path, strerror(errno));
+		text[strcspn(text, "\n")] = '\0';
+		json_object_set_new(out, "daemon", json_string(text));
+		free(text);
+	}
+	show_object(out, json);
+	return 0;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * replay: a recorded workload against a namespace, from several client processes.
+ */
+#include "tools/replay.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/host.h"
+
+#define MAX_CLIENTS 256u
+
+static const char more[] =
+	"\nTRACE is a file of the Mooncake format or of the kvct format (sessions of coding agents), which may be gzipped.\n"
+	"Each request is looked up, what is there is fetched and checked byte for byte, what is missing is put. The hit ratio\n"
+	"is block hits in leading runs / all block references, each request looked up before its own inserts. Requests are\n"
+	"dealt to the clients in turn. With --order strict (the default) a request is looked up when all before it have been\n"
+	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
+	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
+	"put or get plans, the making and checking of the bytes included, and are summed over clients.";
+
+static bool parse_order(const char *text, enum replay_order *ret)
+{
+	static const char *const names[] = { "strict", "lookups", "free" };
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (!strcmp(text, names[i])) {
+			*ret = (enum replay_order)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* A counter of the namespace's stats file; -1 when there is none. */
+static int64_t counter(const char *path, const char *name)
+{
+	char file[PATH_MAX], *text, *value;
+	int64_t n = -1;
+
+	if (host_path(file, "%s/stats", path) || !(text = host_read_file(file, NULL)))
+		return -1;
+	value = host_line(text, name);
+	if (value)
+		n = strtoll(value, NULL, 10);
+	free(value);
+	free(text);
+	return n;
+}
+
+static json_t *report(const struct replay_shared *shared, uint32_t clients, double seconds, int64_t evicted)
+{
+	static const char *const names[] = { "get_start", "get_transfer", "release", "put_start", "put_commit" };
+	struct replay_counts *sum = calloc(1, sizeof(*sum));
+	double put_gbps = 0, get_gbps = 0;
+	char name[64];
+	json_t *out;
+
+	if (!sum)
+		return NULL;
+	for (uint32_t i = 0; i < clients; i++) {
+		const struct replay_counts *c = &shared->counts[i];
+		const uint64_t *from = &c->requests;
+		uint64_t *to = &sum->requests;
+
+		for (size_t k = 0; k < offsetof(struct replay_counts, op) / sizeof(uint64_t); k++)
+			to[k] += from[k];
+		for (unsigned k = 0; k < REPLAY_OPS; k++)
+			latency_merge(&sum->op[k], &c->op[k]);
+		put_gbps += c->put_ns ? (double)c->bytes_put / (double)c->put_ns : 0;
+		get_gbps += c->get_ns ? (double)c->bytes_got / (double)c->get_ns : 0;
+	}
+	out = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)sum->requests, "hit_ratio",
+			sum->references ? (double)sum->hits / (double)sum->references : 0.0, "block_references",
+			(json_int_t)sum->references, "block_hits", (json_int_t)sum->hits, "bytes_put",
+			(json_int_t)sum->bytes_put, "bytes_got", (json_int_t)sum->bytes_got, "verified_values",
+			(json_int_t)sum->verified, "wrong_values", (json_int_t)sum->wrong);
+	if (evicted >= 0)
+		json_object_set_new(out, "evicted_values", json_integer(evicted));
+	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
+	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
+	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
+	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
+	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
+	json_object_set_new(out, "reattached", json_integer((json_int_t)sum->reattached));
+	json_object_set_new(out, "put_gbps", json_real(put_gbps));
+	json_object_set_new(out, "get_gbps", json_real(get_gbps));
+	for (unsigned k = 0; k < REPLAY_OPS; k++) {
+		snprintf(name, sizeof(name), "%s_p50_us", names[k]);
+		json_object_set_new(out, name, json_real(latency_us(&sum->op[k], 0.5)));
+		snprintf(name, sizeof(name), "%s_p99_us", names[k]);
+		json_object_set_new(out, name, json_real(latency_us(&sum->op[k], 0.99)));
+	}
+	json_object_set_new(out, "seconds", json_real(seconds));
+	free(sum);
+	return out;
+}
+
+/* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
+static int run_clients(const struct trace *trace, const struct layout_view *layout, const struct replay_options *options,
+		       struct replay_shared *shared, const char *path)
+{
+	pid_t pids[MAX_CLIENTS];
+	uint32_t started = 0;
+	int failed = 0;
+
+	for (; started < options->clients; started++) {
+		struct replay_client client = {
+			.trace = trace, .layout = layout, .options = options, .shared = shared,
+			.counts = &shared->counts[started], .number = started, .path = path,
+		};
+
+		pids[started] = fork();
+		if (pids[started] < 0) {
+			failed = complain("fork: %s", strerror(errno));
+			atomic_store(&shared->stop, 1);
+			break;
+		}
+		if (pids[started] == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			_exit(replay_client_run(&client));
+		}
+	}
+	for (uint32_t i = 0; i < started; i++) {
+		int status = 0;
+
+		while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
+			;
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			continue;
+		atomic_store(&shared->stop, 1);
+		if (WIFSIGNALED(status))
+			failed = complain("client %u was ended by signal %d", i, WTERMSIG(status));
+		else
+			failed = complain("client %u: %s", i, shared->counts[i].error);
+	}
+	return failed;
+}
+
+int command_replay(const struct command *self, int argc, char **argv)
+{
+	const char *mount = NULL, *ns = NULL, *order = "strict";
+	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
+	bool json = false, planes = false;
+	struct trace_options wish = { 0 };
+	const struct option_row rows[] = {
+		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
+		{ "ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0 },
+		{ "clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS },
+		{ "order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0 },
+		{ "requests", OPTION_NUMBER, &wish.max_requests, "N", "the first N requests in time", 1, 0 },
+		{ "sessions", OPTION_NUMBER, &wish.max_sessions, "N", "the first N sessions of the file", 1, 0 },
+		{ "spread", OPTION_NUMBER, &spread, "SECONDS", "where starts are drawn: over this time (86400)", 0, 0 },
+		{ "seed", OPTION_NUMBER, &seed, "N", "of that drawing (1)", 0, UINT32_MAX },
+		{ "group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536 },
+		{ "planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0 },
+		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
+		{ 0 },
+	};
+	struct command with_more = *self;
+	struct replay_options options = { 0 };
+	struct replay_shared *shared;
+	struct layout_view layout;
+	struct trace trace;
+	char path[PATH_MAX];
+	uint64_t begin, wrong = 0;
+	int64_t evicted;
+	size_t bytes;
+	int r;
+
+	with_more.more = more;
+	options_read(&with_more, rows, &argc, argv);
+	if (argc != 1)
+		return usage_error(self, "one trace is expected, %d are given", argc);
+	if (!ns)
+		return usage_error(self, "--ns is needed");
+	if (!parse_order(order, &options.order))
+		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
+	mount = host_mount(mount);
+	if (!mount || host_path(path, "%s/ns/%s", mount, ns) || layout_view_read(mount, ns, &layout))
+		return 1;
+	wish.spread = (double)spread;
+	wish.seed = (uint32_t)seed;
+	if (trace_read(argv[0], &wish, &trace)) {
+		layout_view_free(&layout);
+		return 1;
+	}
+	options.clients = (uint32_t)clients;
+	options.group_pages = (uint32_t)group_pages;
+	options.planes = planes;
+	bytes = sizeof(*shared) + clients * sizeof(shared->counts[0]);
+	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return complain("no memory for %u clients", options.clients);
+	evicted = counter(path, "values_evicted");
+	begin = clock_ns();
+	r = run_clients(&trace, &layout, &options, shared, path);
+	if (!r) {
+		double seconds = (double)(clock_ns() - begin) / 1e9;
+		int64_t now = counter(path, "values_evicted");
+
+		for (uint32_t i = 0; i < options.clients; i++)
+			wrong += shared->counts[i].wrong;
+		show_object(report(shared, options.clients, seconds, evicted >= 0 && now >= 0 ? now - evicted : -1), json);
+		if (wrong)
+			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
+	}
+	munmap(shared, bytes);
+	trace_free(&trace);
+	layout_view_free(&layout);
+	return r;
+}
