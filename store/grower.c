@@ -51,9 +51,7 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	index_make_entries_present(job->space->index, job->first_entry, job->slots);
 	if (job->populate)
 		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
-	space_grant_done(job->space, job->grant, r);
-	if (job->prewarm)
-		atomic_fetch_add(&job->space->prewarm_done, job->length);
+	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
 }
 
 static void *grower_main(void *context)

@@ -26,8 +26,16 @@ struct chunk {
 	uint32_t from, count;      /* keys of the call */
 	struct key keys[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
-	uint16_t seen[256];        /* by a byte of the key: 1 + place of the last new key, to notice repetitions */
+	bool seen[256];            /* by fold(): a new key was named in this chunk, so look again before naming another */
 };
+
+/* A byte that differs for most pairs of keys, however they are made. */
+static uint32_t fold(const struct key *key)
+{
+	uint64_t word = key->words[0] ^ key->words[1] ^ key->words[2] ^ key->words[3];
+
+	return (uint32_t)((word * 0x9e3779b97f4a7c15ull) >> 56);
+}
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -175,6 +183,8 @@ int put_start_begin(struct put_start *call, struct why *why)
 	call->new_values = call->groups_ok = 0;
 	call->group = call->key = call->in_group = 0;
 	call->run = INDEX_NONE;
+	for (uint32_t c = 0; c < LAYOUT_MAX_CLASSES; c++)
+		call->cursor[c].grant = SLOTS_NONE;
 	return 0;
 }
 
@@ -229,16 +239,19 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
  * if there is none; the group's keys that are left say how long a run is looked for. */
 static uint32_t take_slot(struct chunk *k, uint32_t class_index, uint32_t share, uint32_t want)
 {
+	struct plan_group *open = &k->plan->group[k->call->group];
 	uint32_t run = k->call->groups[k->call->group].keys - k->call->in_group;
 	struct put_start *call = k->call;
 	struct slots_cursor *cursor = &call->cursor[class_index];
 	struct slots_filter filter = session_filter(call->session);
 	uint32_t entry = SLOTS_NONE;
 
-	if (cursor->grant != SLOTS_NONE)
+	/* a longer group looks for a run of its own once; a single value goes where the last one went */
+	if (cursor->grant != SLOTS_NONE && (run <= 1 || open->sought >> class_index & 1))
 		entry = slots_take(k->space->slots, cursor, filter);
 	if (entry != SLOTS_NONE)
 		return entry;
+	open->sought |= (uint16_t)(1u << class_index);
 	if (!slots_free_count(k->space->slots, class_index, share, filter) && !make_room(k, class_index, share, want))
 		return SLOTS_NONE;
 	slots_seek(k->space->slots, cursor, class_index, share, run ? run : 1, filter);
@@ -281,17 +294,18 @@ static bool wait_push(struct put_plan *plan, const struct key *key)
 	return true;
 }
 
-/* Under the lock: the answer for one value of @key at (record, page). PUT_ANSWER_NONE: there is no room for it. */
+/* Under the lock: the answer for one value of @key at (record, page). @fresh: the page has none yet. PUT_ANSWER_NONE: there is no room for it. */
 static uint64_t put_value(struct chunk *k, const struct put_group *g, uint32_t class_index, uint32_t record, uint16_t page,
-			  const struct key *key, uint32_t want)
+			  bool fresh, const struct key *key, uint32_t want)
 {
 	struct space *space = k->space;
 	struct put_plan *plan = k->plan;
 	uint32_t share = k->call->session->share[class_index];
-	uint32_t group = plan->group[k->call->group].group, entry;
+	uint32_t group = plan->group[k->call->group].group, entry = INDEX_NONE;
 	bool committed;
 
-	entry = index_value(space->index, record, page, layout_column(k->layout, class_index, share), &committed);
+	if (!fresh)
+		entry = index_value(space->index, record, page, layout_column(k->layout, class_index, share), &committed);
 	if (entry != INDEX_NONE && committed) {
 		space->stats.put_exists++;
 		return PUT_ANSWER_EXISTS;
@@ -384,7 +398,8 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 	struct index_hit *hit = &k->hits[i];
 	uint64_t consumed = g->consumed - (uint64_t)(g->keys - 1 - in_group) * layout->page_tokens;
 	uint64_t *at = call->answers;
-	uint16_t *seen = &k->seen[key->bytes[7]];
+	bool *seen = &k->seen[fold(key)];
+	bool fresh = false;
 
 	if (hit->record == INDEX_NONE && *seen)
 		index_lookup(k->space->index, key, 1, g->class_mask, hit); /* perhaps it stands earlier in this chunk */
@@ -395,7 +410,8 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 		} else if (!new_page(k, g, in_group, key, &hit->record, &hit->page)) {
 			return CHUNK_NOROOM;
 		}
-		*seen = 1;
+		fresh = hit->record != INDEX_NONE;
+		*seen = true;
 	} else if (hit->record != call->run) {
 		close_run(k);
 	}
@@ -407,7 +423,7 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 			continue;
 		}
 		if (g->class_mask >> c & 1 && hit->record != INDEX_NONE && layout_has_value(layout, c, consumed)) {
-			answer = put_value(k, g, c, hit->record, hit->page, key, want);
+			answer = put_value(k, g, c, hit->record, hit->page, fresh, key, want);
 			if (answer == PUT_ANSWER_NONE)
 				return CHUNK_NOROOM;
 		}
@@ -426,7 +442,8 @@ static bool group_fits(const struct chunk *k, const struct put_group *g)
 	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
 		return false;
 	for (uint32_t c = 0; c < k->layout->classes; c++) {
-		uint64_t need = layout_is_row(k->layout, c) ? 1 : g->keys / k->layout->class[c].every_pages;
+		uint32_t every = k->layout->class[c].every_pages;
+		uint64_t need = layout_is_row(k->layout, c) ? 1 : every == 1 ? g->keys : g->keys / every;
 
 		if (g->class_mask >> c & 1 && need > k->space->capacity[c][k->call->session->share[c]])
 			return false;
@@ -460,8 +477,6 @@ static void group_open(struct chunk *k, const struct put_group *g)
 		return;
 	}
 	plan->open++;
-	for (uint32_t c = 0; c < k->layout->classes; c++)
-		call->cursor[c].grant = SLOTS_NONE; /* each group looks for neighbouring slots of its own */
 	call->previous = g->parent;
 }
 
@@ -508,7 +523,7 @@ static int group_row(struct chunk *k, const struct put_group *g)
 			session_pin(k->call->session, record);
 			vec32_push(&plan->pins, record);
 		}
-		answer = put_value(k, g, c, record, INDEX_PAGE_ROW, &call->previous, 1);
+		answer = put_value(k, g, c, record, INDEX_PAGE_ROW, false, &call->previous, 1);
 		if (answer == PUT_ANSWER_NONE)
 			return CHUNK_NOROOM;
 		at[call->group] = answer;

@@ -23,6 +23,7 @@ struct plan_group {
 	uint32_t pins;    /* before ends */
 	uint32_t records;
 	uint32_t waits;
+	uint16_t sought;  /* bit c: a run of neighbouring slots was looked for in class c */
 	uint8_t status;   /* enum put_status */
 	uint8_t published;
 };

@@ -417,17 +417,21 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 	return true;
 }
 
-void space_grant_done(struct space *space, uint32_t id, int error)
+void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prewarmed)
 {
 	struct slots_grant grant;
 
 	lock_take(&space->lock);
+	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
+	atomic_fetch_add(&space->prewarm_done, prewarmed);
 	if (error) {
 		slots_grant_get(space->slots, id, &grant);
 		slots_grant_end(space->slots, id);
 		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
 		space->granted_bytes -= grant.length;
 		space->stats.grants_failed++;
+		if (prewarmed)
+			space_ranges_changed(space);
 	} else {
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);

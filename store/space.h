@@ -65,7 +65,7 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 /* Under the lock, after names were added: has memory made present that the next ones will need. */
 void space_look_ahead(struct space *space);
 /* The grower has populated @grant (@error 0), or could not. Takes the lock. */
-void space_grant_done(struct space *space, uint32_t grant, int error);
+void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t prewarmed);
 
 /* Under the lock: gives the entries that the index frees back as slots. */
 struct index_sink space_sink(struct space *space);

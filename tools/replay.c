@@ -87,7 +87,7 @@ static json_t *report(const struct replay_shared *shared, uint32_t clients, doub
 		json_object_set_new(out, "evicted_values", json_integer(evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
 	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
-	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_groups));
+	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
 	json_object_set_new(out, "reattached", json_integer((json_int_t)sum->reattached));

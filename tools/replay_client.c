@@ -91,8 +91,13 @@ static bool check_value(struct work *w, const struct pfs_key *key, uint32_t c, u
 
 /* ---- get -------------------------------------------------------------------------------------------------------- */
 
+/* What one plan gave; it counts once the release says that the plan held to its end. */
+struct checked {
+	uint64_t values, wrong, bytes;
+};
+
 static void verify(struct work *w, const struct rank *rank, const struct pfs_key *keys, uint32_t pages,
-		   const struct pfs_transfer_result *got)
+		   const struct pfs_transfer_result *got, struct checked *ret)
 {
 	for (uint32_t c = 0; c < w->client->layout->classes; c++) {
 		bool row = rank->info.state_mask >> c & 1;
@@ -103,13 +108,20 @@ static void verify(struct work *w, const struct rank *rank, const struct pfs_key
 
 			if (offset >= PFS_ANSWER_MIN)
 				continue;
-			w->counts->verified++;
-			w->counts->bytes_got += w->client->layout->class[c].payload_bytes;
+			ret->values++;
+			ret->bytes += w->client->layout->class[c].payload_bytes;
 			if (!check_value(w, row ? &keys[pages - 1] : &keys[i], c, rank->info.share[c],
 					 got->segment + offset))
-				w->counts->wrong++;
+				ret->wrong++;
 		}
 	}
+}
+
+/* The daemon was restarted under a plan: the engine computes those pages itself. */
+static int lost_plan(struct work *w)
+{
+	w->counts->lost_plans++;
+	return 0;
 }
 
 /* Fetches what is there and checks it; *hit is the leading run in pages. */
@@ -120,6 +132,7 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 	struct pfs_transfer_result got;
 	struct pfs_get_result found;
 	uint64_t begin = clock_ns(), now = begin, then;
+	int r;
 
 	if (pfs_get_start(rank->session, &q, &found))
 		return stop_client(w, "get_start");
@@ -127,26 +140,33 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 	latency_add(&w->counts->op[REPLAY_GET_START], then - now);
 	*hit = (uint32_t)(found.raw_prefix_hit_len / w->page_tokens);
 	if (found.transferable_len == 0) {
-		int r = pfs_get_cancel(rank->session, found.handle);
-
-		return r && r != -ENOENT && r != -ESTALE ? stop_client(w, "get_cancel") : 0;
+		r = pfs_get_cancel(rank->session, found.handle);
+		return r && r != -ESTALE ? stop_client(w, "get_cancel") : 0;
 	}
 	t.handle = found.handle;
 	t.boundary = t.to = found.transferable_len;
 	now = clock_ns();
-	if (pfs_get_transfer(rank->session, &t, &got))
+	r = pfs_get_transfer(rank->session, &t, &got);
+	if (r == -ESTALE)
+		return lost_plan(w);
+	if (r)
 		return stop_client(w, "get_transfer");
 	latency_add(&w->counts->op[REPLAY_GET_TRANSFER], clock_ns() - now);
 	if (got.plan) {
-		int r;
+		struct checked checked = { 0 };
 
-		verify(w, rank, keys, (uint32_t)(got.delivered_len / w->page_tokens), &got);
+		verify(w, rank, keys, (uint32_t)(got.delivered_len / w->page_tokens), &got, &checked);
 		now = clock_ns();
 		r = pfs_release(rank->session, &got.plan, 1, NULL);
+		if (r == -ESTALE)
+			return lost_plan(w);
 		if (r)
 			return stop_client(w, "release");
 		latency_add(&w->counts->op[REPLAY_RELEASE], clock_ns() - now);
 		w->counts->get_ns += clock_ns() - begin;
+		w->counts->verified += checked.values;
+		w->counts->wrong += checked.wrong;
+		w->counts->bytes_got += checked.bytes;
 	}
 	if (!got.handle_ended)
 		pfs_get_cancel(rank->session, t.handle);
@@ -234,7 +254,7 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 	if (pfs_put_commit(rank->session, put.plan, 0, 0, NULL, &outcome))
 		return stop_client(w, "put_commit");
 	latency_add(&w->counts->op[REPLAY_PUT_COMMIT], clock_ns() - now);
-	w->counts->lost_groups += outcome.outcome == PFS_GROUP_LOST;
+	w->counts->lost_plans += outcome.outcome == PFS_GROUP_LOST;
 	w->counts->put_ns += clock_ns() - begin;
 	return 0;
 }

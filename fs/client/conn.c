@@ -209,7 +209,9 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	int fds[2], r;
 
 	memcpy(a.client_id, session->client_id, sizeof(a.client_id));
-	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0, now < until_ms ? (uint32_t)(until_ms - now) : 1);
+	/* Waiting for the floor ends in time for what follows. */
+	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0,
+		     now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
 	if (r)
 		return r;
 	a.socket_path[sizeof(a.socket_path) - 1] = '\0';
