@@ -33,7 +33,7 @@ struct space {
 	uint64_t generation;
 	int64_t created_s;
 	uint64_t floor_bytes;
-	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* slots that the whole budget could ever give */
+	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
 	bool listed;                /* (host lock) still in view */

@@ -5,6 +5,7 @@ build        path of the build folder
 program(n)   path of a program there; the test is skipped where it is not built
 slower       what to multiply patience with: sanitizers take their time
 mountable    the test is skipped where nothing can be mounted
+daemon(...)  a Daemon (mounted.py) with these options, ready; it is taken down at the end, whatever happened
 on_hang(f)   f() is called from another thread when the test hangs: kill there what the test waits for, for a call that
              is stuck in a mount ends only when the daemon dies
 
@@ -16,6 +17,8 @@ import signal
 import threading
 
 import pytest
+
+import mounted
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SLOWER = float(os.environ.get("PREFIXFS_SLOWER", "1"))
@@ -79,3 +82,21 @@ def limit(request):
     timer.cancel()
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, old)
+
+
+@pytest.fixture
+def daemon(program, mountable, slower, on_hang, tmp_path, request):
+    made = []
+
+    def make(*options, **more):
+        base = tmp_path / f"daemon{len(made)}"
+        base.mkdir()
+        d = mounted.Daemon.__new__(mounted.Daemon)
+        made.append(d)
+        on_hang(d.kill_all)
+        d.__init__(program("prefixfsd"), str(base), slower, options, **more)
+        return d
+
+    yield make
+    for d in made:
+        d.clean_up()
