@@ -31,7 +31,6 @@
 #define WORD_HOLLOW 0x40000000u   /* no value: the entry keeps a hollow page's key; always in column 0 */
 #define WORD_ENTRY 0x3fffffffu
 
-#define INDEX_MAX_TRIES 1024u       /* candidates passed over in one call of an evict function */
 #define INDEX_MAX_GATHER 1024u   /* rings and records that a WHOLE ring may take along */
 #define INDEX_TICK_SPAN (1u << 30)  /* ticks older than this are made this old, so that they compare */
 

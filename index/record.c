@@ -19,6 +19,8 @@ uint32_t record_take_number(struct index *index)
 		number = index->record_top++;
 	else
 		return INDEX_NONE;
+	if (index->record_top > index->tables->header->records_high)
+		__atomic_store_n(&index->tables->header->records_high, index->record_top, __ATOMIC_RELEASE);
 
 	struct record *r = &index->records[number];
 

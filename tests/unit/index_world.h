@@ -85,6 +85,8 @@ static inline void world_init(struct world *w, const char *layout, uint32_t reco
 		-1, 0);
 	assert(w->memory != MAP_FAILED);
 	tables_format(&w->tables, w->memory, &w->config);
+	w->tables.grants[0] = (struct grant_entry){.first_entry = 0, .slots = values, .used = 2};
+	tables_seal_grant(&w->tables, 0);
 	lock_init(&w->lock, LOCK_SPACE);
 	w->index_config = (struct index_config){
 		.layout = w->layout,

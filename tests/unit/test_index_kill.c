@@ -72,9 +72,10 @@ struct put {
 static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
 {
 	uint32_t entry = world_entry(&k->w);
+
+	assert(entry < VALUES);
 	struct fate *f = &k->journal->fate[entry];
 
-	assert(entry != INDEX_NONE);
 	f->node = node;
 	f->column = layout_column(k->w.layout, c, s);
 	f->row = page == INDEX_PAGE_ROW;
