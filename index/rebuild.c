@@ -47,8 +47,7 @@ static bool record_usable(const struct index *index, uint32_t number)
 {
 	const struct record_entry *t = record_table(index, number);
 
-	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW &&
-	       tables_record_intact(index->tables, number);
+	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW && tables_record_intact(index->tables, number);
 }
 
 static int records_load(struct index *index, struct why *why)
@@ -118,7 +117,7 @@ static uint32_t *entry_place(const struct index *index, const struct entry *e)
 	if (any != WORD_NONE && !key_equal(&index->tables->entries[any & WORD_ENTRY].key, &e->key))
 		return NULL;
 	if (e->page == INDEX_PAGE_ROW && record_is_zero(r) &&
-	    !key_equal(&record_table(index, e->record)->endpoint, &e->key))
+		!key_equal(&record_table(index, e->record)->endpoint, &e->key))
 		return NULL;
 	return place_words(index, r, e->page, &n);
 }
@@ -129,8 +128,8 @@ static bool load_value(struct index *index, uint32_t entry)
 	const struct layout *l = index->layout;
 
 	if (!tables_entry_intact(index->tables, entry) || pool_entry(index, entry) || e->class_index >= l->classes ||
-	    e->share >= l->class[e->class_index].shares ||
-	    layout_is_row(l, e->class_index) != (e->page == INDEX_PAGE_ROW))
+		e->share >= l->class[e->class_index].shares ||
+		layout_is_row(l, e->class_index) != (e->page == INDEX_PAGE_ROW))
 		return false;
 
 	uint32_t *words = entry_place(index, e);
@@ -170,7 +169,7 @@ static void for_slots(struct index *index, void (*act)(struct index *index, uint
 		const struct grant_entry *grant = &tables->grants[g];
 
 		if (!grant->used || !tables_grant_intact(tables, g) || grant->first_entry > tables->entry_capacity ||
-		    grant->slots > tables->entry_capacity - grant->first_entry)
+			grant->slots > tables->entry_capacity - grant->first_entry)
 			continue;
 		for (uint32_t n = grant->first_entry; n < grant->first_entry + grant->slots; n++)
 			act(index, n);
@@ -182,7 +181,8 @@ static void load_slot(struct index *index, uint32_t n)
 	struct tables *tables = index->tables;
 	const struct entry *e = &tables->entries[n];
 
-	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED || (e->state == ENTRY_VALUE && load_value(index, n)))
+	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED ||
+		(e->state == ENTRY_VALUE && load_value(index, n)))
 		return;
 	bool written = e->state == ENTRY_VALUE && tables_entry_intact(tables, n) && !group_committed(tables, e->group);
 
@@ -427,7 +427,8 @@ static int pages_map(struct index *index, uint32_t record, struct why *why)
 		if (anchor_page(index, key) != INDEX_NONE)
 			discard_place(index, r, page);
 		else if (!keymap_insert(&index->map, keymap_hash(&index->map, key), word & WORD_ENTRY))
-			return why_set(why, EINVAL, "the tables name more pages than the %u that the index was made for",
+			return why_set(why, EINVAL,
+				"the tables name more pages than the %u that the index was made for",
 				index->map.max_count);
 	}
 	return 0;
@@ -465,7 +466,8 @@ static int row_map(struct index *index, uint32_t record, struct why *why)
 
 	if (owner == INDEX_NONE) {
 		if (!keymap_insert(&index->map, place_hash(index, key, INDEX_PAGE_ROW), word & WORD_ENTRY))
-			return why_set(why, EINVAL, "the tables name more pages than the %u that the index was made for",
+			return why_set(why, EINVAL,
+				"the tables name more pages than the %u that the index was made for",
 				index->map.max_count);
 	} else if (record_is_zero(r) && !record_is_zero(&index->records[owner])) {
 		finish_join(index, record, owner);

@@ -194,7 +194,7 @@ static void record_trim(struct index *index, struct record *r)
 		return;
 	}
 	while (r->pages && !(r->flags & RECORD_FLAG_ROW) && !r->tail_children &&
-	       !place_has_value(index, r, r->pages - 1u)) {
+		!place_has_value(index, r, r->pages - 1u)) {
 		place_empty(index, r, r->pages - 1u, NULL);
 		record_set_length(index, r, r->pages - 1u);
 	}

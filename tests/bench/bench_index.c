@@ -17,7 +17,7 @@
 #include "store/base/clock.h"
 #include "store/base/memory.h"
 
-#define LAYOUT                                                                                                       \
+#define LAYOUT \
 	"{\"version\":1,\"identity\":{\"model\":\"m\"},\"world\":1,\"page_tokens\":64,\"classes\":[{\"name\":\"kv\"," \
 	"\"kind\":\"dense\",\"planes\":[{\"name\":\"k\",\"bytes\":65536}]}]}"
 
@@ -131,14 +131,18 @@ static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entri
 	assert(record != INDEX_NONE);
 	for (uint32_t i = 0; i < n; i++) {
 		entries[i] = b->free_entries[--b->free_count];
-		index_value_add(b->index, record, index_page_append(b->index, record), &b->keys[first + i], 0, 0, entries[i],
-			1);
+		index_value_add(b->index, record, index_page_append(b->index, record), &b->keys[first + i], 0, 0,
+			entries[i], 1);
 	}
 	index_record_close(b->index, record);
 	return record;
 }
 
-enum { BATCH = 1000, ROUNDS = 2000, MAX_ROUNDS = 1 << 16 };
+enum {
+	BATCH = 1000,
+	ROUNDS = 2000,
+	MAX_ROUNDS = 1 << 16
+};
 
 /* Nanoseconds of each round; the median is told, since other programs' turns fall into some. */
 struct rounds {
@@ -188,12 +192,13 @@ static void fill(struct bench *b, bool say)
 		b->tables.groups[0].state = GROUP_PREPARED;
 		index_tick(b->index);
 		for (uint32_t i = 0; i < n; i += INDEX_STEP_KEYS)
-			index_lookup(b->index, &b->keys[first + i], n - i < INDEX_STEP_KEYS ? n - i : INDEX_STEP_KEYS, 1, hits);
+			index_lookup(b->index, &b->keys[first + i], n - i < INDEX_STEP_KEYS ? n - i : INDEX_STEP_KEYS,
+				1, hits);
 		uint64_t t1 = clock_now_ns();
 
 		for (uint32_t i = 0; i < n; i += b->per_record)
-			records[n_records++] =
-				put(b, first + i, n - i < b->per_record ? n - i : b->per_record, entries + i);
+			records[n_records++] = put(
+				b, first + i, n - i < b->per_record ? n - i : b->per_record, entries + i);
 		uint64_t t2 = clock_now_ns();
 
 		tables_group_publish(&b->tables, 0);
@@ -300,7 +305,7 @@ static void say_memory(struct bench *b, const char *when)
 	uint64_t pages = index_counters(b->index)->pages;
 	size_t index_bytes = index_memory_bytes(b->index);
 	size_t tables = (size_t)pages * sizeof(struct entry) +
-			(size_t)index_record_limit(b->index) * sizeof(struct record_entry);
+	                (size_t)index_record_limit(b->index) * sizeof(struct record_entry);
 
 	printf("  %-34s %8" PRIu64 " pages: %.1f bytes a page (index %.1f, tables %.1f)\n", when, pages,
 		(double)(index_bytes + tables) / (double)pages, (double)index_bytes / (double)pages,
