@@ -657,7 +657,8 @@ static void group_refused(struct chunk *k)
 		lock_take(&k->space->lock);
 		close_run(k);
 		k->space->stats.put_noroom++;
-		k->space->refused = true;
+		k->space->refused = k->space->refused && k->space->refused != call->session->number ? UINT64_MAX :
+										    call->session->number;
 		lock_drop(&k->space->lock);
 		group->values = plan->values.count;
 		group->pins = plan->pins.count;

@@ -60,7 +60,8 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 			else if (status == PUT_ABORTED)
 				space->stats.groups_aborted++;
 			space_committed(space); /* whoever waits for one of its keys may look again: it is gone */
-			if (!quarantine_to)
+			/* What a refused group had taken itself is no news to the one that was refused. */
+			if (!quarantine_to && !(status == PUT_NOROOM && space->refused == session->number))
 				space_room(space);
 		}
 		lock_drop(&space->lock);

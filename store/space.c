@@ -547,7 +547,7 @@ static void space_tell(struct space *space, enum host_change what)
 
 void space_committed(struct space *space)
 {
-	if (atomic_load(&space->waiters))
+	if (atomic_load(&space->waiters) || (atomic_load(&space->asked) && atomic_exchange(&space->asked, false)))
 		space_tell(space, HOST_CHANGED_COMMIT);
 }
 
@@ -555,7 +555,7 @@ void space_room(struct space *space)
 {
 	if (!space->refused)
 		return;
-	space->refused = false;
+	space->refused = 0;
 	space_tell(space, HOST_CHANGED_ROOM);
 }
 

@@ -85,16 +85,14 @@ def limit(request):
 
 
 @pytest.fixture
-def daemon(program, mountable, slower, on_hang, tmp_path, request):
+def daemon(program, mountable, slower, on_hang):
     made = []
 
     def make(*options, **more):
-        base = tmp_path / f"daemon{len(made)}"
-        base.mkdir()
         d = mounted.Daemon.__new__(mounted.Daemon)
         made.append(d)
         on_hang(d.kill_all)
-        d.__init__(program("prefixfsd"), str(base), slower, options, **more)
+        d.__init__(program("prefixfsd"), slower, options, **more)
         return d
 
     yield make

@@ -46,17 +46,17 @@ def mounts_at(path):
 
 
 class Daemon:
-    def __init__(self, program, base, slower, options=(), run_as=None, start=True):
+    def __init__(self, program, slower, options=(), run_as=None, start=True):
         self.program, self.slower, self.run_as = program, slower, run_as
-        self.base = base
+        self.base = base = tempfile.mkdtemp(prefix="pfs-")  # short, for a socket's path has 104 bytes; and for everyone
         self.mount = os.path.join(base, "mnt")
-        self.run = tempfile.mkdtemp(prefix="pfs-")  # short: a socket's path has 104 bytes
+        self.run = os.path.join(base, "run")
         self.log_path = os.path.join(base, "log")
         self.process = None
         self.pids = set()
-        os.makedirs(self.mount, exist_ok=True)
+        os.mkdir(self.mount)
+        os.mkdir(self.run)
         os.chmod(base, 0o755)
-        os.chmod(self.run, 0o755)
         if run_as is not None:
             for path in (self.mount, self.run):
                 os.chown(path, run_as, run_as)
@@ -150,7 +150,8 @@ class Daemon:
         for device in mounts_at(self.mount):
             abort_connection(device)
             subprocess.run(["umount", "-l", self.mount], check=False)
-        shutil.rmtree(self.run, ignore_errors=True)
+        if not mounts_at(self.mount):
+            shutil.rmtree(self.base, ignore_errors=True)
 
 
 def abort_connection(device):

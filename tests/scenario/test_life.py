@@ -117,7 +117,7 @@ def test_everything_killed_is_cleaned_up_by_the_next_start(daemon):
     d.process.wait()
     wait_for(lambda: not alive(d.serving()), 5)
     assert len(mounts_at(d.mount)) == 1
-    assert errno_of(os.listdir, d.mount) == errno.ENOTCONN
+    assert errno_of(os.listdir, d.mount) in (errno.ENOTCONN, errno.ECONNABORTED)
     d.start(wait=False)
     d.wait_ready(times=2)
     assert len(mounts_at(d.mount)) == 1
@@ -177,6 +177,8 @@ def test_config_file_and_effective_values(daemon, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_without_root(daemon):
+    if os.stat("/dev/fuse").st_mode & 0o006 != 0o006:
+        pytest.skip("/dev/fuse is root's alone here")
     d = daemon(run_as=65534)
     d_uid = os.stat(os.path.join(d.run, os.listdir(d.run)[0])).st_uid
     assert d_uid == 65534
