@@ -33,8 +33,7 @@ static void take_away(int number)
 		memcpy(mount, d->mount, sizeof(mount));
 		strcpy(run, d->folder);
 		strcat(run, "/run");
-		if (d->serving)
-			umount2(mount, MNT_DETACH);
+		umount2(mount, MNT_DETACH);
 		/* The daemon's end comes after that of our sessions: a child that has none of them waits for it. */
 		if (fork() > 0)
 			_exit(128 + number);
@@ -144,20 +143,19 @@ void bench_daemon_stop(struct bench_daemon *d)
 
 	if (!d->folder[0])
 		return;
-	if (serving) {
-		if (umount2(d->mount, 0) && umount2(d->mount, MNT_DETACH)) {
-			pid_t pid = fork();
+	/* EINVAL: it never came to a mount. */
+	if (umount2(d->mount, 0) && errno != EINVAL && umount2(d->mount, MNT_DETACH)) {
+		pid_t pid = fork();
 
-			if (pid == 0) {
-				execlp("fusermount3", "fusermount3", "-u", "-z", "-q", d->mount, NULL);
-				_exit(127);
-			}
-			waitpid(pid, NULL, 0);
+		if (pid == 0) {
+			execlp("fusermount3", "fusermount3", "-u", "-z", "-q", d->mount, NULL);
+			_exit(127);
 		}
-		/* Its memory is to be free before the next one starts. */
-		for (unsigned i = 0; i < START_S * 100 && bench_cpu_ns(serving); i++)
-			usleep(10000);
+		waitpid(pid, NULL, 0);
 	}
+	/* Its memory is to be free before the next one starts. */
+	for (unsigned i = 0; serving && i < START_S * 100 && bench_cpu_ns(serving); i++)
+		usleep(10000);
 	nftw(d->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	watch_signals(NULL);
 	*d = (struct bench_daemon){0};
