@@ -172,15 +172,16 @@ static int measure_all(struct run *run)
 static int one_length(struct run *run, uint32_t record_pages)
 {
 	const struct bench_options *o = run->options;
-	/* Room for what is filled and for the puts that are measured with free slots, then a sixteenth. */
+	/* Room for what is filled and for the puts that are measured with free slots; most of it granted from the start, so
+	 * that these do not wait for grants. */
 	uint64_t values = o->pages + (o->repeats + 20) * BENCH_BATCH;
-	const struct bench_daemon_options d = {.memory = (values + values / 16) * BENCH_VALUE};
+	const struct bench_daemon_options d = {.memory = (values + values / 4) * BENCH_VALUE};
 	int r;
 
 	r = o->mount ? bench_daemon_use(&run->daemon, o->mount) : bench_daemon_start(&run->daemon, &d, false);
 	if (r)
 		return r;
-	r = bench_namespace(&run->daemon, "bench", BENCH_VALUE, 1, 0);
+	r = bench_namespace(&run->daemon, "bench", BENCH_VALUE, 1, o->mount ? 0 : d.memory / 8 * 7);
 	if (!r) {
 		r = bench_chains_open(&run->chains, &run->daemon, "bench", record_pages);
 		if (!r)
