@@ -99,10 +99,10 @@ static void print_session(const struct session_info *s, FILE *to)
 {
 	fprintf(to,
 		"namespace: %s\npid: %d\nuid: %u\nattached: %s\nread_only: %s\nage_s: %" PRId64 "\nput_plans: %u\n"
-		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npinned_values: %" PRIu64 "\noldest_ms: %" PRIu64 "\n",
+		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npins: %u\noldest_ms: %" PRIu64 "\n",
 		s->space, (int)s->pid, s->uid, s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
 		(int64_t)clock_wall_s() - s->opened_s, s->put_plans, s->get_plans, s->handles, s->prepared_bytes,
-		s->pinned_values, s->oldest_ms);
+		s->pins, s->oldest_ms);
 	if (s->rank == SESSION_RANK_NONE)
 		fprintf(to, "rank: none\n");
 	else
