@@ -178,11 +178,9 @@ bool mount_present(const struct config *config, unsigned device)
 
 void mount_remove(const struct config *config, unsigned device, bool dead)
 {
-	if (!mount_present(config, device)) {
-		if (dead) /* moved or hidden by another mount: at least nobody waits there for ever */
-			abort_connection(device);
+	/* A device number that is not at our place any more may be another mount's by now: hands off. */
+	if (!mount_present(config, device))
 		return;
-	}
 	if (!dead && unmount_cleanly(config->mountpoint))
 		return;
 	if (dead)
