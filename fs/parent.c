@@ -245,8 +245,8 @@ static void read_keeper(struct parent *p)
 		switch (m.kind) {
 		case KEEPER_READY:
 			p->ready = true;
-			release_launcher(p);
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
+			release_launcher(p);
 			break;
 		case KEEPER_KEEP:
 			kept_add(&p->kept, &m, fd);
