@@ -25,7 +25,8 @@ static const char more[] =
 	"dealt to the clients in turn. With --order strict (the default) a request is looked up when all before it have been\n"
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
-	"put or get plans, the making and checking of the bytes included, and are summed over clients.";
+	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
+	"clients take turns (strict).";
 
 static bool parse_order(const char *text, enum replay_order *ret)
 {
@@ -56,7 +57,12 @@ static int64_t counter(const char *path, const char *name)
 	return n;
 }
 
-static json_t *report(const struct replay_shared *shared, uint32_t clients, double seconds, int64_t evicted)
+static double gbps(uint64_t bytes, uint64_t ns)
+{
+	return ns ? (double)bytes / (double)ns : 0;
+}
+
+static json_t *report(const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds, int64_t evicted)
 {
 	static const char *const names[] = { "get_start", "get_transfer", "release", "put_start", "put_commit" };
 	struct replay_counts *sum = calloc(1, sizeof(*sum));
@@ -75,8 +81,12 @@ static json_t *report(const struct replay_shared *shared, uint32_t clients, doub
 			to[k] += from[k];
 		for (unsigned k = 0; k < REPLAY_OPS; k++)
 			latency_merge(&sum->op[k], &c->op[k]);
-		put_gbps += c->put_ns ? (double)c->bytes_put / (double)c->put_ns : 0;
-		get_gbps += c->get_ns ? (double)c->bytes_got / (double)c->get_ns : 0;
+		put_gbps += gbps(c->bytes_put, c->put_ns);
+		get_gbps += gbps(c->bytes_got, c->get_ns);
+	}
+	if (in_turn) {
+		put_gbps = gbps(sum->bytes_put, sum->put_ns);
+		get_gbps = gbps(sum->bytes_got, sum->get_ns);
 	}
 	out = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)sum->requests, "hit_ratio",
 			sum->references ? (double)sum->hits / (double)sum->references : 0.0, "block_references",
@@ -209,7 +219,9 @@ int command_replay(const struct command *self, int argc, char **argv)
 
 		for (uint32_t i = 0; i < options.clients; i++)
 			wrong += shared->counts[i].wrong;
-		show_object(report(shared, options.clients, seconds, evicted >= 0 && now >= 0 ? now - evicted : -1), json);
+		/* After a restart of the daemon the counters began anew. */
+		show_object(report(shared, options.clients, options.order == ORDER_STRICT, seconds,
+				   evicted >= 0 && now >= evicted ? now - evicted : now), json);
 		if (wrong)
 			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
 	}
