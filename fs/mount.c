@@ -178,11 +178,8 @@ bool mount_present(const struct config *config, unsigned device)
 
 void mount_remove(const struct config *config, unsigned device, bool dead)
 {
-	if (!mount_present(config, device)) {
-		if (dead) /* moved or hidden by another mount: at least nobody waits there for ever */
-			abort_connection(device);
-		return;
-	}
+	if (!mount_present(config, device))
+		return; /* its number may be another mount's by now; the connection ends with the last descriptor of it */
 	if (!dead && unmount_cleanly(config->mountpoint))
 		return;
 	if (dead)
