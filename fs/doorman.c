@@ -297,25 +297,38 @@ static bool serve_connection(struct doorman *d, int fd)
 	return true;
 }
 
+/* The connection that has been silent longest makes room: clients speak at once. */
+static void dismiss_oldest(struct doorman *d)
+{
+	struct guest *g = d->list.next;
+	struct why why = WHY_INIT;
+
+	while (g->kind != GUEST_CONNECTION)
+		g = g->next;
+	if (!serve_connection(d, g->fd)) {
+		why_set(&why, EBUSY, "%u connections are open that have not shown a token", d->connections);
+		send_welcome(g->fd, &why, -1, -1);
+	}
+	guest_end(d, g);
+}
+
 static void accept_connections(struct doorman *d)
 {
 	int fd;
 
 	while ((fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		if (d->connections >= d->fs->config->max_connections) {
-			struct why why = WHY_INIT;
+		struct guest *guest;
 
-			why_set(&why, EBUSY, "%u connections wait already, the most that are served at once", d->connections);
-			send_welcome(fd, &why, -1, -1);
-			close(fd);
-			continue;
-		}
-		struct guest *guest = guest_new(d, GUEST_CONNECTION, fd);
+		if (d->connections >= d->fs->config->max_connections)
+			dismiss_oldest(d);
+		guest = guest_new(d, GUEST_CONNECTION, fd);
 		if (guest)
 			guest->deadline_ns = clock_now_ns() + d->fs->config->hello_ms * 1000000;
 	}
-	if (errno == EMFILE || errno == ENFILE)
+	if (errno == EMFILE || errno == ENFILE) {
 		log_warning("a connection cannot be accepted: %s", strerror(errno));
+		usleep(100000); /* it still waits there: not a spin */
+	}
 }
 
 /* ---- deaths, ticks, the parent ----------------------------------------------------------------------------------- */

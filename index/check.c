@@ -152,7 +152,7 @@ static void check_order(const struct index *index, uint32_t record, struct total
 	bool idle = r->state == RECORD_LIVE && !r->pins && !r->unsettled && !(r->flags & RECORD_FLAG_HELD);
 
 	if (r->policy_slot != INDEX_NONE) {
-		MUST(r->state == RECORD_LIVE, record);
+		MUST(r->state == RECORD_LIVE && leaf && !(r->flags & RECORD_FLAG_HELD), record);
 		t->in_lost += !!(r->flags & RECORD_FLAG_ORPHAN);
 		t->in_pages += !(r->flags & RECORD_FLAG_ORPHAN);
 	} else {

@@ -236,6 +236,7 @@ void record_make_live(struct index *index, struct record *r);
 
 void candidate_consider(struct index *index, uint32_t record); /* enters it in the orders that it belongs to */
 void candidate_withdraw(struct index *index, uint32_t record);
+void candidate_recheck(struct index *index, uint32_t record); /* it may have become none */
 /* A busy victim has become idle: it goes. */
 void victim_resolve(struct index *index, uint32_t record, const struct index_sink *sink);
 void victim_restore(struct index *index, struct record *r);

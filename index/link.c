@@ -81,6 +81,7 @@ static void attach(struct index *index, uint32_t record, uint32_t parent, uint32
 	p->tail_children += tail_of(p, page);
 	if (page != INDEX_PAGE_ROW && page > p->deepest)
 		p->deepest = (uint16_t)page;
+	candidate_recheck(index, parent);
 }
 
 static bool any_orphan(const void *context, uint32_t ref)

@@ -178,6 +178,7 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
 	link_recount(index, r);
+	candidate_recheck(index, record_number(index, r)); /* its last page may have children now */
 }
 
 /* Lets go what stands at the end and is of no use to anyone. */

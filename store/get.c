@@ -446,6 +446,8 @@ static void get_start_finish(struct get_start *call)
 
 void get_start_undo(struct get_start *call)
 {
+	if (call->waiting)
+		atomic_store(&call->session->space->asked, true); /* the next commit is told: it may poll for that */
 	stop_waiting(call);
 	handle_release_all(call->session, call->h);
 	session_forget(call->session, &call->h->holding);

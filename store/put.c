@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "store/base/clock.h"
+#include "store/host_private.h"
 
 enum { CHUNK_DONE, CHUNK_NOROOM };
 
@@ -322,6 +322,8 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, uint32_t c
 			return PUT_ANSWER_NONE;
 		return PUT_ANSWER_INFLIGHT;
 	}
+	if (k->call->session->prepared_bytes >= space->host->config.memory_bytes / SESSION_PREPARED_PART)
+		return PUT_ANSWER_NONE;
 	entry = take_slot(k, class_index, share, want);
 	if (entry == SLOTS_NONE)
 		return PUT_ANSWER_NONE;
@@ -329,6 +331,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, uint32_t c
 	vec32_push(&plan->values, entry);
 	space->stats.put_new++;
 	space->stats.slots_prepared++;
+	k->call->session->prepared_bytes += k->layout->class[class_index].share[share].slot_bytes;
 	k->call->new_values++;
 	return slots_offset(space->slots, entry);
 }
@@ -654,7 +657,8 @@ static void group_refused(struct chunk *k)
 		lock_take(&k->space->lock);
 		close_run(k);
 		k->space->stats.put_noroom++;
-		k->space->refused = true;
+		k->space->refused = k->space->refused && k->space->refused != call->session->number ? UINT64_MAX :
+										    call->session->number;
 		lock_drop(&k->space->lock);
 		group->values = plan->values.count;
 		group->pins = plan->pins.count;
@@ -694,7 +698,7 @@ int put_start_step(struct put_start *call, struct why *why)
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = call->p, .layout = space->layout };
 	uint32_t stop = call->key + PUT_STEP_KEYS;
-	bool noroom;
+	bool noroom = false, over;
 
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
@@ -706,9 +710,15 @@ int put_start_step(struct put_start *call, struct why *why)
 			return why_set(why, ENOMEM, "no memory for the plan's %u keys", call->key_count);
 		}
 		lock_take(&space->lock);
-		call->key += chunk_work(&k, &noroom);
+		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
+		if (!over)
+			call->key += chunk_work(&k, &noroom);
 		space_look_ahead(space);
 		lock_drop(&space->lock);
+		if (over) {
+			call_undo(call);
+			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
+		}
 		if (noroom)
 			group_refused(&k);
 	}

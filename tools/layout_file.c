@@ -2,10 +2,12 @@
 #include "tools/layout_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/cli.h"
@@ -113,6 +115,63 @@ json_t *layout_load(const struct layout_wish *wish)
 		return NULL;
 	}
 	return layout;
+}
+
+/* The daemon's own sentence stands beside the layout. */
+static int say_refusal(const char *path, const char *otherwise)
+{
+	char reason[PATH_MAX], *text = NULL;
+
+	if (!host_path(reason, "%s.error", path))
+		text = host_read_file(reason, NULL);
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	complain("%s: the layout was refused: %s", path, text && *text ? text : otherwise);
+	free(text);
+	return 1;
+}
+
+/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
+static int write_layout(const char *path, const json_t *layout)
+{
+	char *text = json_dumps(layout, JSON_COMPACT);
+	size_t bytes = text ? strlen(text) : 0;
+	int fd, r = 0;
+
+	if (!text)
+		return complain("no memory for the layout");
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		r = complain("%s: %s", path, strerror(errno));
+	} else {
+		ssize_t n = write(fd, text, bytes);
+
+		if (n != (ssize_t)bytes)
+			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
+		close(fd);
+	}
+	free(text);
+	return r;
+}
+
+int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode)
+{
+	char path[PATH_MAX], file[PATH_MAX];
+	json_t *layout = layout_load(wish);
+	int r;
+
+	if (!layout)
+		return 1;
+	r = host_path(path, "%s/ns/%s", mount, name) || host_path(file, "%s/layout", path);
+	if (!r && mkdir(path, mode ? mode : 0755)) {
+		r = complain("%s: %s", path, strerror(errno));
+	} else if (!r) {
+		r = write_layout(file, layout);
+		if (r)
+			rmdir(path);
+	}
+	json_decref(layout);
+	return r;
 }
 
 /* ---- views ------------------------------------------------------------------------------------------------------ */

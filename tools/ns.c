@@ -4,53 +4,14 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/host.h"
 #include "tools/layout_file.h"
-
-/* The daemon's own sentence stands beside the layout. */
-static int say_refusal(const char *path, const char *otherwise)
-{
-	char reason[PATH_MAX], *text = NULL;
-
-	if (!host_path(reason, "%s.error", path))
-		text = host_read_file(reason, NULL);
-	if (text)
-		text[strcspn(text, "\n")] = '\0';
-	complain("%s: the layout was refused: %s", path, text && *text ? text : otherwise);
-	free(text);
-	return 1;
-}
-
-/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
-static int write_layout(const char *path, const json_t *layout)
-{
-	char *text = json_dumps(layout, JSON_COMPACT);
-	size_t bytes = text ? strlen(text) : 0;
-	int fd, r = 0;
-
-	if (!text)
-		return complain("no memory for the layout");
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0) {
-		r = complain("%s: %s", path, strerror(errno));
-	} else {
-		ssize_t n = write(fd, text, bytes);
-
-		if (n != (ssize_t)bytes)
-			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
-		close(fd);
-	}
-	free(text);
-	return r;
-}
 
 static int create(const struct command *self, int argc, char **argv)
 {
@@ -70,39 +31,28 @@ static int create(const struct command *self, int argc, char **argv)
 		{ "print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0 },
 		{ 0 },
 	};
-	char path[PATH_MAX], file[PATH_MAX], digits[32];
-	json_t *layout;
-	int r;
+	char digits[32];
 
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
 		return usage_error(self, "one name is expected, %d are given", argc);
 	if (!wish.file == !wish.model)
 		return usage_error(self, "one of --layout and --model is needed");
-	layout = layout_load(&wish);
-	if (!layout)
-		return 1;
 	if (print) {
+		json_t *layout = layout_load(&wish);
+
+		if (!layout)
+			return 1;
 		json_dumpf(layout, stdout, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(layout);
 		return 0;
 	}
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, argv[0]) || host_path(file, "%s/layout", path)) {
-		json_decref(layout);
+	if (!mount)
 		return 1;
-	}
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)mode);
-	if (mkdir(path, mode ? (mode_t)strtoul(digits, NULL, 8) : 0755)) {
-		json_decref(layout);
-		return complain("%s: %s", path, strerror(errno));
-	}
-	r = write_layout(file, layout);
-	json_decref(layout);
-	if (r)
-		rmdir(path);
-	return r;
+	return layout_create(mount, argv[0], &wish, (unsigned)strtoul(digits, NULL, 8));
 }
 
 static json_t *describe(const char *mount, const char *name)

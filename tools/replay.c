@@ -161,6 +161,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
 	struct trace_options wish = { 0 };
+	struct layout_wish make = { .plane_divisor = 1 };
 	const struct option_row rows[] = {
 		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
 		{ "ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0 },
@@ -172,6 +173,12 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{ "seed", OPTION_NUMBER, &seed, "N", "of that drawing (1)", 0, UINT32_MAX },
 		{ "group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536 },
 		{ "planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0 },
+		{ "layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0 },
+		{ "model", OPTION_TEXT, &make.model, "NAME", "create it of a layout that comes along", 0, 0 },
+		{ "tp", OPTION_NUMBER, &make.tp, "N", "as of ns create, and so the next three", 1, 1024 },
+		{ "one-rank", OPTION_FLAG, &make.one_rank, NULL, "", 0, 0 },
+		{ "plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "", 1, 1 << 20 },
+		{ "floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "", 1, 0 },
 		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
 		{ 0 },
 	};
@@ -195,7 +202,11 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, ns) || layout_view_read(mount, ns, &layout))
+	if (!mount || host_path(path, "%s/ns/%s", mount, ns))
+		return 1;
+	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
+		return 1;
+	if (layout_view_read(mount, ns, &layout))
 		return 1;
 	wish.spread = (double)spread;
 	wish.seed = (uint32_t)seed;

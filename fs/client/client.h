@@ -16,6 +16,7 @@
 #define PREFIXFS_CLIENT_CLIENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "fs/client/areas.h"
@@ -43,7 +44,7 @@ struct conn {
 	uint32_t share[PFS_MAX_CLASSES];
 	uint8_t fingerprint[16];
 	struct areas areas;              /* (lock) */
-	uint64_t ranges_version;         /* (ranges_lock) acknowledged up to here */
+	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
 	uint32_t *acked, acked_capacity; /* (ranges_lock) by id: generation that was acknowledged, plus 1 */
 };
 

@@ -107,7 +107,7 @@ static void teardown(struct bench *b)
 	free(b->free_entries);
 }
 
-/* One record of keys [first, first + n) and what it took, by part. Keys that are there end the record. */
+/* One record of keys [first, first + n), none of which is there. */
 static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entries)
 {
 	struct index_run run = {
@@ -246,7 +246,9 @@ static void times(uint32_t pages, uint32_t per_record)
 	look(&b, 1, true);
 	look(&b, BATCH, false);
 	look(&b, BATCH, true);
-	evict(&b, pages / 4);
+	evict(&b, pages);
+	printf("  again, in memory that has been touched:\n");
+	fill(&b, true);
 	teardown(&b);
 }
 
@@ -262,38 +264,52 @@ static void say_memory(struct bench *b, const char *when)
 		(double)tables / (double)pages);
 }
 
-/* Half of the records go, at random, by name; then records of random length come until all entries are used. */
+/* A record of @n of @keys, committed. */
+static void put_committed(struct bench *b, uint32_t first, uint32_t n)
+{
+	uint32_t entries[64];
+
+	b->tables.groups[0].state = GROUP_PREPARED;
+	uint32_t record = put(b, first, n, entries);
+
+	tables_group_publish(&b->tables, 0);
+	for (uint32_t i = 0; i < n; i++)
+		index_settle(b->index, entries[i]);
+	index_record_publish(b->index, record, &b->sink);
+}
+
+/* Pages are used at random, half of them are evicted, records of random lengths come in their place; and again. */
 static void memory(uint32_t pages)
 {
 	struct bench b;
-	uint32_t entries[64];
 
 	setup(&b, pages, 32);
 	printf("%u pages in records of 32\n", pages);
 	fill(&b, false);
 	say_memory(&b, "filled");
-	for (uint32_t n = 0; n < index_record_limit(b.index); n++)
-		if (roll(&b) >> 32 & 1)
-			index_evict_record(b.index, n, &b.sink, NULL);
-	uint32_t gone = b.free_count;
+	for (uint32_t round = 1; round <= 3; round++) {
+		for (uint32_t i = 0; i < pages / 64; i++) {
+			struct index_hit hit;
 
-	for (uint32_t i = 0; i < gone; i++) /* new keys for what comes now */
-		for (unsigned w = 0; w < 4; w++)
-			b.keys[i].words[w] = mix_64(i * 4ull + w + 1, 0xa0761d6478bd642full);
-	say_memory(&b, "half of the leaves evicted");
-	for (uint32_t first = 0; first + 64 < gone;) {
-		uint32_t n = 1 + (uint32_t)((roll(&b) >> 32) * 63 >> 32);
+			index_lookup(b.index, &b.keys[(roll(&b) >> 32) * pages >> 32], 1, 1, &hit);
+			if (hit.record != INDEX_NONE)
+				index_touch(b.index, hit.record, hit.page, index_tick(b.index));
+		}
+		while (b.free_count < pages / 2)
+			if (index_evict_page(b.index, NULL, NULL, &b.sink))
+				break;
+		say_memory(&b, "half evicted");
+		uint32_t gone = b.free_count;
 
-		b.tables.groups[0].state = GROUP_PREPARED;
-		uint32_t record = put(&b, first, n, entries);
-
-		tables_group_publish(&b.tables, 0);
-		for (uint32_t i = 0; i < n; i++)
-			index_settle(b.index, entries[i]);
-		index_record_publish(b.index, record, &b.sink);
-		first += n;
+		for (uint32_t i = 0; i < gone; i++) /* new keys, for what comes now */
+			for (unsigned w = 0; w < 4; w++)
+				b.keys[i].words[w] = mix_64(i * 4ull + w + 1, 0xa0761d6478bd642full + round);
+		for (uint32_t first = 0, n; first + 64 < gone; first += n) {
+			n = 1 + (uint32_t)((roll(&b) >> 32) * 63 >> 32);
+			put_committed(&b, first, n);
+		}
+		say_memory(&b, "refilled, lengths 1 to 63");
 	}
-	say_memory(&b, "refilled, lengths 1 to 63");
 	teardown(&b);
 }
 

@@ -98,7 +98,7 @@ class Client:
 
     def __init__(self, ctl, flags=os.O_RDWR, attach=True, call_buffer_bytes=8 << 20, **fields):
         self.fd = os.open(ctl, flags | os.O_CLOEXEC)
-        self.seq = 0
+        self.seq, self.pid = 0, os.getpid()
         self.buffer = self.segment = None
         self.segment_fd = self.buffer_fd = -1
         if attach:
@@ -131,6 +131,9 @@ class Client:
 
     def call(self, name, call_flags=0, seq=None, deadline_ms=0, **fields):
         nr, kind = OPERATIONS[name]
+        if self.pid != os.getpid():  # a forked copy numbers its requests for itself
+            self.pid = os.getpid()
+            self.seq = self.pid << 32
         if seq is None:
             self.seq += 1
             seq = self.seq
