@@ -29,7 +29,7 @@ struct ctl {
 	struct space *space;     /* the session's */
 	uint32_t serial;
 	bool read_only;
-	uint64_t handle;         /* written once, before the open is answered */
+	uint64_t handle;         /* constant once it can be taken */
 	_Atomic uint32_t asked;  /* the namespace's counter of changes when the last request began */
 
 	struct lock lock;        /* LOCK_QUEUE; guards the rest */
@@ -69,14 +69,12 @@ uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who
 	ctl->read_only = read_only;
 	atomic_store(&ctl->asked, calls_change(fs->calls, ctl->serial));
 	lock_init(&ctl->lock, LOCK_QUEUE);
-	uint64_t handle = handles_open(fs->handles, HANDLE_CTL, HOST_MAX_SESSIONS, ctl, ctl_end);
-	if (!handle) {
+	if (!handles_open(fs->handles, HANDLE_CTL, HOST_MAX_SESSIONS, ctl, ctl_end, &ctl->handle)) {
 		ctl_end(ctl);
 		why_set(why, EMFILE, "%u control files are open, the most that one host has", HOST_MAX_SESSIONS);
 		return 0;
 	}
-	ctl->handle = handle;
-	return handle;
+	return ctl->handle;
 }
 
 struct session *ctl_session(const struct ctl *ctl)

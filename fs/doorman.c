@@ -32,7 +32,7 @@
 #endif
 
 #define MAX_GROUPS_OF_PEER 1024
-#define LAST_WORD_MS 2000 /* after the parent's death: what has not ended by then is cut off */
+#define LAST_WORD_S 2 /* after the parent's death: what has not ended by then is ended by SIGALRM */
 
 enum guest_kind { GUEST_LISTENER, GUEST_TICK, GUEST_KEEPER, GUEST_STOP, GUEST_CONNECTION, GUEST_PROCESS };
 
@@ -70,7 +70,9 @@ static void guest_end(struct doorman *d, struct guest *guest)
 		d->connections--;
 	guest->prev->next = guest->next;
 	guest->next->prev = guest->prev;
-	close(guest->fd); /* leaves the epoll set */
+	/* Closing would not take a descriptor out of the set of which the parent has a copy. */
+	epoll_ctl(d->epoll, EPOLL_CTL_DEL, guest->fd, NULL);
+	close(guest->fd);
 	free(guest->sessions);
 	free(guest);
 }
@@ -370,28 +372,13 @@ static void tick(struct doorman *d)
 	expire_connections(d);
 }
 
-static void *last_word(void *argument)
-{
-	struct fs *fs = argument;
-
-	mount_remove(fs->config, fs->device, false);
-	fs_end(fs);
-	usleep(LAST_WORD_MS * 1000);
-	_exit(1);
-}
-
-/* The parent was killed: nobody else takes the mount away. */
+/* The parent was killed: nobody else takes the mount away, and nobody else ends a process that hangs. */
 static void parent_gone(struct doorman *d)
 {
-	pthread_t thread;
-
 	log_error("the parent is gone; unmounting");
+	alarm(LAST_WORD_S);
 	atomic_store(&d->fs->orphaned, true);
 	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->keeper.fd, NULL);
-	if (pthread_create(&thread, NULL, last_word, d->fs) == 0) {
-		pthread_detach(thread);
-		return;
-	}
 	mount_remove(d->fs->config, d->fs->device, false);
 	fs_end(d->fs);
 }

@@ -178,8 +178,9 @@ bool mount_present(const struct config *config, unsigned device)
 
 void mount_remove(const struct config *config, unsigned device, bool dead)
 {
+	/* A device number that is not at our place any more may be another mount's by now: hands off. */
 	if (!mount_present(config, device))
-		return; /* its number may be another mount's by now; the connection ends with the last descriptor of it */
+		return;
 	if (!dead && unmount_cleanly(config->mountpoint))
 		return;
 	if (dead)

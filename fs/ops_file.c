@@ -25,8 +25,7 @@ static int open_text(struct fs *fs, const struct look *look, struct fuse_file_in
 
 	if (!text)
 		return -ENOMEM;
-	fi->fh = handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free);
-	if (fi->fh)
+	if (handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free, &fi->fh))
 		return 0;
 	text_free(text);
 	return -ENFILE;

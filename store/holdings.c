@@ -267,13 +267,13 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 	if (!s)
 		return -ENOENT;
 	info.number = number;
-	info.pid = s->pid;
-	info.uid = s->uid;
-	info.rank = s->rank;
 	info.read_only = s->read_only;
 	info.opened_s = s->opened_s;
 	memcpy(info.space, s->space->name, sizeof(info.space));
 	lock_take(&s->lock);
+	info.pid = s->pid; /* these change when the session is attached */
+	info.uid = s->uid;
+	info.rank = s->rank;
 	info.attached = s->state == SESSION_ATTACHED;
 	info.put_plans = s->count[HOLDING_PUT];
 	info.get_plans = s->count[HOLDING_GET];
