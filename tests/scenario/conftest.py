@@ -6,6 +6,7 @@ program(n)   path of a program there; the test is skipped where it is not built
 slower       what to multiply patience with: sanitizers take their time
 mountable    the test is skipped where nothing can be mounted
 daemon(...)  a Daemon (mounted.py) with these options, ready; it is taken down at the end, whatever happened
+peer(f, ...) a Peer (peers.py): f(peer, ...) in a process of its own, which is killed at the end
 on_hang(f)   f() is called from another thread when the test hangs: kill there what the test waits for, for a call that
              is stuck in a mount ends only when the daemon dies
 
@@ -19,6 +20,7 @@ import threading
 import pytest
 
 import mounted
+import peers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SLOWER = float(os.environ.get("PREFIXFS_SLOWER", "1"))
@@ -98,3 +100,17 @@ def daemon(program, mountable, slower, on_hang):
     yield make
     for d in made:
         d.clean_up()
+
+
+@pytest.fixture
+def peer(daemon):
+    made = []
+
+    def make(body, *arguments):
+        p = peers.Peer(body, *arguments)
+        made.append(p)
+        return p
+
+    yield make
+    for p in made:
+        p.end()

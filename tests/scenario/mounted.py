@@ -150,6 +150,7 @@ class Daemon:
         for device in mounts_at(self.mount):
             abort_connection(device)
             subprocess.run(["umount", "-l", self.mount], check=False)
+        print(self.log())  # shown when the test failed
         if not mounts_at(self.mount):
             shutil.rmtree(self.base, ignore_errors=True)
 
