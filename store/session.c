@@ -360,12 +360,6 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 		s->space->stats.sessions--;
 		lock_drop(&s->space->lock);
 	}
-	/* The process may have gone while its slots went to quarantine: host_process_gone found the session, not them. */
-	lock_take(&s->lock);
-	process_gone = s->process_gone;
-	lock_drop(&s->lock);
-	if (process_gone)
-		quarantine_free_session(s->host, s->number);
 	session_unref(&s); /* the table's */
 }
 
