@@ -29,10 +29,10 @@ struct ctl {
 	struct space *space;     /* the session's */
 	uint32_t serial;
 	bool read_only;
-	uint64_t handle;         /* constant once it can be taken */
-	_Atomic uint32_t asked;  /* the namespace's counter of changes when the last request began */
+	uint64_t handle;        /* constant once it can be taken */
+	_Atomic uint32_t asked; /* the namespace's counter of changes when the last request began */
 
-	struct lock lock;        /* LOCK_QUEUE; guards the rest */
+	struct lock lock;              /* LOCK_QUEUE; guards the rest */
 	uint64_t running[CTL_RUNNING]; /* numbers under way, 0 = free */
 	unsigned running_count;
 	uint64_t answered[CTL_ANSWERS]; /* numbers of the kept answers, 0 = none */
@@ -107,7 +107,7 @@ uint64_t ctl_handle(const struct ctl *ctl)
 	return ctl->handle;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------------------------- */
 
 /* Under the lock: 1, 0 or a negative errno, as ctl_request_begin answers. */
 static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes, struct why *why)
@@ -129,12 +129,13 @@ static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void
 			return why_set(why, EBUSY, "seq: %" PRIu64 " is still under way", seq);
 	}
 	if (ctl->running_count == CTL_RUNNING)
-		return why_set(why, EBUSY, "%u requests of this session are under way, the most that one has", CTL_RUNNING);
+		return why_set(
+			why, EBUSY, "%u requests of this session are under way, the most that one has", CTL_RUNNING);
 	return 0;
 }
 
-int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes,
-	struct why *why)
+int ctl_request_begin(
+	struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes, struct why *why)
 {
 	lock_take(&ctl->lock);
 	int r = look_up(ctl, seq, nr, result, reply, bytes, why);
@@ -172,7 +173,7 @@ void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int 
 	lock_drop(&ctl->lock);
 }
 
-/* ---- polling --------------------------------------------------------------------------------------------------- */
+/* ---- polling ------------------------------------------------------------------------------------------------- */
 
 void ctl_note_asked(struct ctl *ctl)
 {

@@ -34,16 +34,23 @@
 #define MAX_GROUPS_OF_PEER 1024
 #define LAST_WORD_S 2 /* after the parent's death: what has not ended by then is ended by SIGALRM */
 
-enum guest_kind { GUEST_LISTENER, GUEST_TICK, GUEST_KEEPER, GUEST_STOP, GUEST_CONNECTION, GUEST_PROCESS };
+enum guest_kind {
+	GUEST_LISTENER,
+	GUEST_TICK,
+	GUEST_KEEPER,
+	GUEST_STOP,
+	GUEST_CONNECTION,
+	GUEST_PROCESS
+};
 
 /* Something in the epoll set. */
 struct guest {
 	enum guest_kind kind;
 	int fd;
-	pid_t pid;            /* PROCESS: 0 = unknown here, of another pid namespace */
-	uint64_t *sessions;   /* PROCESS: those that it attached */
+	pid_t pid;          /* PROCESS: 0 = unknown here, of another pid namespace */
+	uint64_t *sessions; /* PROCESS: those that it attached */
 	unsigned session_count, session_capacity;
-	uint64_t deadline_ns; /* CONNECTION */
+	uint64_t deadline_ns;      /* CONNECTION */
 	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
 };
 
@@ -169,7 +176,7 @@ void doorman_free(struct doorman **dp)
 	free(d);
 }
 
-/* ---- welcoming --------------------------------------------------------------------------------------------------- */
+/* ---- welcoming ----------------------------------------------------------------------------------------------- */
 
 struct peer {
 	struct ucred who;
@@ -195,8 +202,10 @@ static int peer_identify(int fd, struct peer *peer, struct why *why)
 
 		peer->pidfd = peer->who.pid > 0 ? (int)syscall(SYS_pidfd_open, peer->who.pid, 0) : -1;
 		if (peer->pidfd < 0)
-			return why_set(why, ESRCH, "no descriptor of the peer's process is to be had (pid %d: %s); without it "
-				"its end would not be noticed", (int)peer->who.pid, strerror(error));
+			return why_set(why, ESRCH,
+				"no descriptor of the peer's process is to be had (pid %d: %s); without it "
+				"its end would not be noticed",
+				(int)peer->who.pid, strerror(error));
 	}
 	fcntl(peer->pidfd, F_SETFD, FD_CLOEXEC);
 	return 0;
@@ -236,8 +245,8 @@ static int read_hello(int fd, struct pfs_hello *hello, struct why *why)
 	if (n != sizeof(*hello))
 		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", n, sizeof(*hello));
 	if (hello->abi_version != PFS_ABI_VERSION)
-		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u", hello->abi_version,
-			PFS_ABI_VERSION);
+		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u",
+			hello->abi_version, PFS_ABI_VERSION);
 	if (hello->reserved)
 		return why_set(why, EINVAL, "hello: reserved is 0x%x and must be zero", hello->reserved);
 	return 0;
@@ -333,7 +342,7 @@ static void accept_connections(struct doorman *d)
 	}
 }
 
-/* ---- deaths, ticks, the parent ----------------------------------------------------------------------------------- */
+/* ---- deaths, ticks, the parent ------------------------------------------------------------------------------- */
 
 static void process_gone(struct doorman *d, struct guest *guest)
 {

@@ -21,7 +21,7 @@ struct handle {
 };
 
 struct handles {
-	struct lock lock; /* guards everything below */
+	struct lock lock;              /* guards everything below */
 	uint32_t capacity, used, free; /* `free`: head of the list of free ones below `used`, capacity = none */
 	uint32_t open[KINDS];
 	struct handle at[];
@@ -59,8 +59,8 @@ static struct handle *handle_find(struct handles *h, uint64_t id)
 	return &h->at[i];
 }
 
-bool handles_open(struct handles *h, enum handle_kind kind, uint32_t limit, void *object, void (*end)(void *object),
-	uint64_t *id)
+bool handles_open(
+	struct handles *h, enum handle_kind kind, uint32_t limit, void *object, void (*end)(void *object), uint64_t *id)
 {
 	bool fits;
 

@@ -264,8 +264,9 @@ static int mount_as_root(const struct config *config, int *ret, struct why *why)
 	if (fd < 0)
 		return why_set(why, errno, "/dev/fuse: %s%s", strerror(errno),
 			errno == ENOENT ? "; is the fuse module loaded?" : "");
-	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=%u,group_id=%u,max_read=%u,default_permissions%s",
-		fd, geteuid(), getegid(), MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
+	snprintf(options, sizeof(options),
+		"fd=%d,rootmode=40000,user_id=%u,group_id=%u,max_read=%u,default_permissions%s", fd, geteuid(),
+		getegid(), MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
 	if (mount("prefixfs", config->mountpoint, "fuse.prefixfs", MS_NOSUID | MS_NODEV, options) != 0)
 		return why_set(why, errno, "mounting on %s failed: %s", config->mountpoint, strerror(errno));
 	*ret = STEAL_FD(fd);
@@ -298,8 +299,9 @@ static int mount_as_user(const struct config *config, int *ret, struct why *why)
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
 		return why_set(why, errno, "socketpair: %s", strerror(errno));
-	snprintf(options, sizeof(options), "nosuid,nodev,fsname=prefixfs,subtype=prefixfs,default_permissions,max_read=%u%s",
-		MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
+	snprintf(options, sizeof(options),
+		"nosuid,nodev,fsname=prefixfs,subtype=prefixfs,default_permissions,max_read=%u%s", MAX_READ,
+		config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
 	const char *argv[] = {"fusermount3", "-o", options, "--", config->mountpoint, NULL};
 	int r = fusermount(argv, pair[0], words, sizeof(words));
 	close(pair[0]);
@@ -324,7 +326,8 @@ int mount_make(const struct config *config, int *ret, unsigned *device, struct w
 		return r;
 	if (!find_mount(config->mountpoint, device, &ours) || !ours) {
 		close(fd);
-		return why_set(why, EIO, "%s was mounted, but /proc/self/mountinfo does not show it", config->mountpoint);
+		return why_set(
+			why, EIO, "%s was mounted, but /proc/self/mountinfo does not show it", config->mountpoint);
 	}
 	*ret = fd;
 	return 0;

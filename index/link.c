@@ -215,8 +215,8 @@ void link_adopt(struct index *index, uint32_t record, uint32_t page, const struc
 
 	if (zero == INDEX_NONE || zero == record || !record_is_zero(&index->records[zero]))
 		return;
-	if (!link_target(index, zero, &parent, &at) || (index->records[zero].parent == parent &&
-							       index->records[zero].parent_page == at))
+	if (!link_target(index, zero, &parent, &at) ||
+		(index->records[zero].parent == parent && index->records[zero].parent_page == at))
 		return;
 	uint32_t before = link_cut(index, zero);
 

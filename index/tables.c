@@ -11,7 +11,13 @@
 #define TABLES_ALIGN 4096u
 #define TABLES_MAX_ENTRIES 0x3fffff00u /* an entry number and two marks fit in a word */
 
-enum tables_kind { KIND_HEADER = 1, KIND_ENTRY, KIND_RECORD, KIND_GROUP, KIND_GRANT };
+enum tables_kind {
+	KIND_HEADER = 1,
+	KIND_ENTRY,
+	KIND_RECORD,
+	KIND_GROUP,
+	KIND_GRANT
+};
 
 /* Where a check starts: it tells kinds and numbers apart, and never lets zero-filled memory look intact. */
 static uint64_t check_start(enum tables_kind kind, uint32_t number)
@@ -41,7 +47,8 @@ static uint64_t entry_check(const struct tables *tables, uint32_t number)
 	const struct entry *e = &tables->entries[number];
 	uint64_t check = check_key(check_start(KIND_ENTRY, number), &e->key);
 
-	return check_end(check_word(check, (uint64_t)e->page | (uint64_t)e->class_index << 16 | (uint64_t)e->share << 24));
+	return check_end(
+		check_word(check, (uint64_t)e->page | (uint64_t)e->class_index << 16 | (uint64_t)e->share << 24));
 }
 
 static uint64_t record_check(const struct tables *tables, uint32_t number)
@@ -115,8 +122,8 @@ static size_t tables_place(struct tables *tables, void *memory)
 	return at;
 }
 
-static void tables_set_capacities(struct tables *tables, uint32_t grants, uint32_t records, uint32_t groups,
-	uint32_t entries)
+static void tables_set_capacities(
+	struct tables *tables, uint32_t grants, uint32_t records, uint32_t groups, uint32_t entries)
 {
 	*tables = (struct tables){
 		.grant_capacity = grants,
@@ -166,13 +173,14 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 		return why_set(why, EINVAL, "tables begin with %#llx, not with %#llx", (unsigned long long)h->magic,
 			(unsigned long long)TABLES_MAGIC);
 	if (h->version != TABLES_VERSION)
-		return why_set(why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
+		return why_set(
+			why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
 	if (h->check != header_check(h))
 		return why_set(why, EINVAL, "the header of the tables has check %#llx, its content %#llx",
 			(unsigned long long)h->check, (unsigned long long)header_check(h));
 	if (h->entries > TABLES_MAX_ENTRIES || h->entries % TABLES_GRANT_ENTRIES || h->records == TABLES_NONE)
-		return why_set(why, EINVAL, "tables have %u entries; at most %u, in multiples of %u, can be", h->entries,
-			TABLES_MAX_ENTRIES, TABLES_GRANT_ENTRIES);
+		return why_set(why, EINVAL, "tables have %u entries; at most %u, in multiples of %u, can be",
+			h->entries, TABLES_MAX_ENTRIES, TABLES_GRANT_ENTRIES);
 	tables_set_capacities(&t, h->grants, h->records, h->groups, h->entries);
 	if (tables_place(&t, memory) != bytes)
 		return why_set(why, EINVAL, "tables are %zu bytes long, their header asks for %zu", bytes, t.bytes);

@@ -20,8 +20,8 @@ static uint32_t *value_word(const struct index *index, uint32_t entry, struct re
 }
 
 /* The place has had no value: its key gets @entry as anchor. */
-static void value_first(struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry,
-	uint32_t hollow)
+static void value_first(
+	struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry, uint32_t hollow)
 {
 	uint64_t hash = place_hash(index, key, page);
 

@@ -477,6 +477,7 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	if (!group->group) {
 		group->status = PUT_NOROOM;
 		k->space->stats.put_noroom++;
+		space_refused(k->space, call->session->number);
 		return;
 	}
 	plan->open++;
@@ -657,8 +658,7 @@ static void group_refused(struct chunk *k)
 		lock_take(&k->space->lock);
 		close_run(k);
 		k->space->stats.put_noroom++;
-		k->space->refused = k->space->refused && k->space->refused != call->session->number ? UINT64_MAX :
-										    call->session->number;
+		space_refused(k->space, call->session->number);
 		lock_drop(&k->space->lock);
 		group->values = plan->values.count;
 		group->pins = plan->pins.count;

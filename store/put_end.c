@@ -254,6 +254,7 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 		left -= left > 0;
 	}
 	space_committed(space);
+	space_room(space); /* what was committed may be evicted */
 	lock_drop(&space->lock);
 }
 
@@ -371,6 +372,7 @@ void put_plans_acknowledge(struct session *s, struct put_plan *list)
 			for (; i < end; i++)
 				if (plan->group[i].group)
 					space_group_free(space, plan->group[i].group);
+			space_room(space);
 			lock_drop(&space->lock);
 		}
 		if (!session_reuse(s, &plan->holding))

@@ -32,6 +32,7 @@ struct holding {
 	struct holding *next; /* (session lock) in its bucket, its spares or the unacknowledged */
 	uint64_t id;
 	uint64_t born_ns;
+	uint64_t used_ns;     /* (session lock) end of the last request that worked on it */
 	enum holding_kind kind;
 	bool busy;            /* (session lock) a request works on it */
 };

@@ -551,6 +551,12 @@ void space_committed(struct space *space)
 		space_tell(space, HOST_CHANGED_COMMIT);
 }
 
+void space_refused(struct space *space, uint64_t session)
+{
+	lock_assert_held(&space->lock);
+	space->refused = space->refused && space->refused != session ? UINT64_MAX : session;
+}
+
 void space_room(struct space *space)
 {
 	if (!space->refused)

@@ -84,7 +84,10 @@ void space_unpin(struct space *space, uint32_t record);
 
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
+/* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */
 void space_room(struct space *space);
+/* @session is told NOROOM: the next room is told. */
+void space_refused(struct space *space, uint64_t session);
 void space_ranges_changed(struct space *space);
 void space_record_gone(void *context, uint64_t consumed, const struct key *endpoint); /* for index_config.gone */
 

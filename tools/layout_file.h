@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 struct layout_wish {
-	const char *file;      /* a file, or */
-	const char *model;     /* the name of one that comes along, with */
-	uint64_t tp;           /* its tensor parallel size; 0 = any */
+	const char *file;       /* a file, or */
+	const char *model;      /* the name of one that comes along, with */
+	uint64_t tp;            /* its tensor parallel size; 0 = any */
 	uint64_t plane_divisor; /* every plane's bytes divided by it; 1 = as they are */
-	uint64_t floor_bytes;  /* 0 = as it is */
-	bool one_rank;         /* one rank's values as a world of their own */
+	uint64_t floor_bytes;   /* 0 = as it is */
+	bool one_rank;          /* one rank's values as a world of their own */
 };
 
 /* The layout, to be dropped with json_decref; NULL after a sentence. */
@@ -30,9 +30,9 @@ int layout_create(const char *mount, const char *name, const struct layout_wish 
 struct layout_class {
 	char name[65];
 	char kind[8];
-	uint64_t every;        /* tokens */
+	uint64_t every;         /* tokens */
 	uint64_t payload_bytes; /* of one value of share 0 */
-	uint64_t *plane_bytes; /* [planes], of share 0 */
+	uint64_t *plane_bytes;  /* [planes], of share 0 */
 	uint32_t planes;
 };
 struct layout_view {

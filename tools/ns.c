@@ -15,21 +15,22 @@
 
 static int create(const struct command *self, int argc, char **argv)
 {
-	struct layout_wish wish = { .plane_divisor = 1 };
+	struct layout_wish wish = {.plane_divisor = 1};
 	const char *mount = NULL;
 	bool print = false;
 	uint64_t mode = 0;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0 },
-		{ "model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0 },
-		{ "tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024 },
-		{ "one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values as a world of their own", 0, 0 },
-		{ "plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1, 1 << 20 },
-		{ "floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0 },
-		{ "mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777 },
-		{ "print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
+		{"model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0},
+		{"tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024},
+		{"one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
+			1 << 20},
+		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
+		{"mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777},
+		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},
+		{0},
 	};
 	char digits[32];
 
@@ -67,16 +68,16 @@ static json_t *describe(const char *mount, const char *name)
 		return NULL;
 	for (uint32_t i = 0; i < view.classes && n < sizeof(classes); i++) {
 		n += (size_t)snprintf(classes + n, sizeof(classes) - n, "%s%s (%s)", i ? ", " : "", view.class[i].name,
-				      view.class[i].kind);
+			view.class[i].kind);
 		if (strcmp(view.class[i].kind, "state"))
 			page_bytes += view.class[i].payload_bytes;
 	}
 	if (!host_path(path, "%s/ns/%s/stats", mount, name))
 		text = host_read_file(path, NULL);
 	row = json_pack("{s:s, s:I, s:I, s:I, s:s}", "name", name, "world", (json_int_t)view.world, "page_tokens",
-			(json_int_t)view.page_tokens, "page_bytes", (json_int_t)page_bytes, "classes", classes);
+		(json_int_t)view.page_tokens, "page_bytes", (json_int_t)page_bytes, "classes", classes);
 	for (unsigned i = 0; text && i < 3; i++) {
-		static const char *const names[] = { "records", "pages", "slot_bytes" };
+		static const char *const names[] = {"records", "pages", "slot_bytes"};
 		char *value = host_line(text, names[i]);
 
 		if (value)
@@ -93,9 +94,9 @@ static int list(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
+		{0},
 	};
 	struct dirent **names;
 	char path[PATH_MAX];
@@ -131,9 +132,9 @@ static int show(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
 	json_t *row;
 
@@ -152,8 +153,8 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 {
 	const char *mount = NULL;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{0},
 	};
 	char path[PATH_MAX];
 
@@ -171,11 +172,11 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 int command_ns(const struct command *self, int argc, char **argv)
 {
 	static const struct command table[] = {
-		{ "ns create", "NAME --layout FILE | --model NAME [--tp N]", "create a namespace", NULL, create },
-		{ "ns list", "", "the namespaces there are", NULL, list },
-		{ "ns show", "NAME", "one namespace", NULL, show },
-		{ "ns remove", "NAME", "remove a namespace with all that is in it", NULL, remove_ns },
-		{ 0 },
+		{"ns create", "NAME --layout FILE | --model NAME [--tp N]", "create a namespace", NULL, create},
+		{"ns list", "", "the namespaces there are", NULL, list},
+		{"ns show", "NAME", "one namespace", NULL, show},
+		{"ns remove", "NAME", "remove a namespace with all that is in it", NULL, remove_ns},
+		{0},
 	};
 
 	return command_dispatch("prefixfs ns", self->summary, table, argc, argv);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * client_threads NAMESPACE THREADS ROUNDS: threads that use one session at once, through a call buffer so small that they
- * wait for each other. Each round looks up a chain that the threads share, checks every byte that is there, and puts or
- * gives up what is missing. Prints what happened as one JSON object; 1 if anything was wrong.
+ * client_threads NAMESPACE THREADS ROUNDS: threads that use one session at once, through a call buffer so small that
+ * they wait for each other. Each round looks up a chain that the threads share, checks every byte that is there, and
+ * puts or gives up what is missing. Prints what happened as one JSON object; 1 if anything was wrong.
  *
  * The namespace has one dense class of 4 KiB values and pages of 64 tokens.
  */
@@ -45,8 +45,8 @@ static void chain_keys(uint64_t chain, struct pfs_key *keys)
 /* *hit: leading pages that are there. */
 static int get(const struct pfs_key *keys, uint32_t *hit)
 {
-	struct pfs_get_request q = { .keys = keys, .key_count = PAGES };
-	struct pfs_transfer_request t = { 0 };
+	struct pfs_get_request q = {.keys = keys, .key_count = PAGES};
+	struct pfs_transfer_request t = {0};
 	struct pfs_transfer_result got;
 	struct pfs_get_result found;
 	struct pfs_blob blob;
@@ -70,7 +70,7 @@ static int get(const struct pfs_key *keys, uint32_t *hit)
 	if (r)
 		return say("get_transfer");
 	if (pfs_blob(session, got.plan, PFS_BLOB_READ, 0, &blob) || blob.count != got.pages ||
-	    pfs_blob(session, got.plan, PFS_BLOB_WRITE, 0, &blob) != -EINVAL)
+		pfs_blob(session, got.plan, PFS_BLOB_WRITE, 0, &blob) != -EINVAL)
 		return say("blob");
 	for (uint32_t i = 0; i < got.pages; i++)
 		*(value_bytes_match(&keys[i], 0, 0, got.segment + got.offsets[0][i], VALUE) ? &good : &bad) += 1;
@@ -91,10 +91,17 @@ static int get(const struct pfs_key *keys, uint32_t *hit)
 static int store(const struct pfs_key *keys, uint32_t first, bool keep)
 {
 	struct pfs_put_group group = {
-		.consumed = PAGES * TOKENS, .keys = PAGES - first, .class_mask = 1, .flags = first ? 0 : PFS_GROUP_ROOT,
+		.consumed = PAGES * TOKENS,
+		.keys = PAGES - first,
+		.class_mask = 1,
+		.flags = first ? 0 : PFS_GROUP_ROOT,
 	};
 	struct pfs_put_request q = {
-		.groups = &group, .keys = keys + first, .group_count = 1, .key_count = PAGES - first, .class_mask = 1,
+		.groups = &group,
+		.keys = keys + first,
+		.group_count = 1,
+		.key_count = PAGES - first,
+		.class_mask = 1,
 	};
 	struct pfs_put_outcome outcome;
 	struct pfs_put_result ret;
@@ -177,9 +184,10 @@ int main(int argc, char **argv)
 	if (pfs_info(session, &info))
 		return say("info");
 	printf("{\"verified\": %llu, \"wrong\": %llu, \"put\": %llu, \"aborted\": %llu, \"lost\": %llu, \"noroom\": %llu, "
-	       "\"reattached\": %llu, \"failed_threads\": %u}\n", (unsigned long long)verified, (unsigned long long)wrong,
-	       (unsigned long long)put, (unsigned long long)aborted, (unsigned long long)lost, (unsigned long long)noroom,
-	       (unsigned long long)info.reattached, bad);
+	       "\"reattached\": %llu, \"failed_threads\": %u}\n",
+		(unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)put,
+		(unsigned long long)aborted, (unsigned long long)lost, (unsigned long long)noroom,
+		(unsigned long long)info.reattached, bad);
 	pfs_close(&session);
 	return bad || wrong;
 }

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -53,9 +55,9 @@ class Cli:
 @pytest.fixture
 def cli(program, mountable, tmp_path, on_hang):
     program("prefixfsd")
-    mount, run = tmp_path / "mnt", tmp_path / "run"
+    mount = tmp_path / "mnt"
     mount.mkdir()
-    run.mkdir()
+    run = tempfile.mkdtemp(prefix="prefixfs-")  # its path has a limit
     c = Cli(program("prefixfs"), str(mount))
     c("mount", str(mount), "--memory=64M", f"--run-dir={run}")
     serving = c.serving()
@@ -63,6 +65,7 @@ def cli(program, mountable, tmp_path, on_hang):
     yield c
     if os.path.ismount(mount):
         subprocess.run([c.program, "unmount", "--lazy", str(mount)], check=False)
+    shutil.rmtree(run, ignore_errors=True)
 
 
 def test_mount_and_unmount_leave_nothing(cli):

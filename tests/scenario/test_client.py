@@ -2,8 +2,10 @@
 """libprefixfs with many threads on one session, and through deaths of the daemon."""
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -22,14 +24,15 @@ def mount(program, mountable, tmp_path, on_hang):
     program("prefixfsd")
     prefixfs, at = program("prefixfs"), tmp_path / "mnt"
     at.mkdir()
-    (tmp_path / "run").mkdir()
-    subprocess.run([prefixfs, "mount", str(at), "--memory=16M", f"--run-dir={tmp_path / 'run'}"], check=True)
+    run = tempfile.mkdtemp(prefix="prefixfs-")  # its path has a limit
+    subprocess.run([prefixfs, "mount", str(at), "--memory=16M", f"--run-dir={run}"], check=True)
     pid = serving(at)
     on_hang(lambda: os.kill(pid, signal.SIGKILL))
     os.mkdir(at / "ns/t")
     (at / "ns/t/layout").write_text(json.dumps(LAYOUT))
     yield str(at)
     subprocess.run([prefixfs, "unmount", "--lazy", str(at)], check=False)
+    shutil.rmtree(run, ignore_errors=True)
 
 
 def sessions_end(mount, slower):

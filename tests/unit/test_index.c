@@ -12,7 +12,9 @@
 
 #include "tests/unit/index_world.h"
 
-enum { GROUP = 1 };
+enum {
+	GROUP = 1
+};
 
 static struct world w;
 static uint32_t sunk[1024], sunk_n;
@@ -71,7 +73,7 @@ static void add_columns(struct put *p, uint32_t record, uint16_t page, uint32_t 
 	for (uint32_t c = 0; c < l->classes; c++)
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {
 			if (layout_is_row(l, c) != (page == INDEX_PAGE_ROW) ||
-			    (page != INDEX_PAGE_ROW && !layout_has_value(l, c, consumed)))
+				(page != INDEX_PAGE_ROW && !layout_has_value(l, c, consumed)))
 				continue;
 			p->entries[p->n] = world_entry(&w);
 			index_value_add(w.index, record, page, &key, c, s, p->entries[p->n], p->group);
@@ -79,8 +81,8 @@ static void add_columns(struct put *p, uint32_t record, uint16_t page, uint32_t 
 		}
 }
 
-static void begin(struct put *p, uint32_t group, uint32_t first, uint32_t n, uint32_t parent, uint64_t consumed, uint32_t flags,
-	uint32_t ring)
+static void begin(struct put *p, uint32_t group, uint32_t first, uint32_t n, uint32_t parent, uint64_t consumed,
+	uint32_t flags, uint32_t ring)
 {
 	struct key before = key_at(parent);
 	struct index_run run = {
@@ -128,7 +130,8 @@ static uint32_t put(uint32_t first, uint32_t n, uint32_t parent, uint64_t consum
 	return p.record;
 }
 
-static uint32_t begin_row(struct put *p, uint32_t group, uint32_t number, uint32_t parent, uint64_t consumed, uint32_t flags)
+static uint32_t begin_row(
+	struct put *p, uint32_t group, uint32_t number, uint32_t parent, uint64_t consumed, uint32_t flags)
 {
 	struct key key = key_at(number), before = key_at(parent);
 	struct index_run run = {
@@ -686,7 +689,8 @@ static void test_rebuild_quarantines(void **state)
 	assert_int_equal(tables_group_state(&t.tables, 0), GROUP_COMMITTED);
 	assert_int_equal(index_counters(t.index)->records, 1);
 	assert_int_equal(index_counters(t.index)->pages, 2);
-	assert_int_equal(index_evict_page(t.index, NULL, NULL, &sink), INDEX_E_NOTHING); /* still pinned by the operator */
+	assert_int_equal(
+		index_evict_page(t.index, NULL, NULL, &sink), INDEX_E_NOTHING); /* still pinned by the operator */
 	index_quarantine_end(t.index, p.entries[0]);
 	assert_int_equal(t.tables.entries[p.entries[0]].state, ENTRY_FREE);
 	twin_deinit(&t, &w, true);

@@ -22,8 +22,12 @@
 static void test_tables(void **state)
 {
 	static const uint8_t identity[32] = {1}, fingerprint[16] = {2};
-	struct tables_config config = {
-		.grants = 3, .records = 10, .groups = 5, .entries = 256, .generation = 7, .identity = identity,
+	struct tables_config config = {.grants = 3,
+		.records = 10,
+		.groups = 5,
+		.entries = 256,
+		.generation = 7,
+		.identity = identity,
 		.fingerprint = fingerprint};
 	size_t bytes = tables_bytes(&config);
 	char *memory = aligned_alloc(4096, bytes);
@@ -64,7 +68,7 @@ static void test_tables(void **state)
 	assert_false(tables_entry_intact(&t, 5));
 	for (unsigned i = 0; i < offsetof(struct entry, check); i++) {
 		bool free_to_change = (i >= offsetof(struct entry, record) && i < offsetof(struct entry, page)) ||
-				      i >= offsetof(struct entry, group);
+		                      i >= offsetof(struct entry, group);
 
 		((uint8_t *)&t.entries[4])[i] ^= 0x10;
 		assert_int_equal(tables_entry_intact(&t, 4), free_to_change);
@@ -91,7 +95,9 @@ static uint32_t find(struct keymap *map, const struct key *keys, uint32_t i)
 
 static void test_keymap(void **state)
 {
-	enum { N = 30000 };
+	enum {
+		N = 30000
+	};
 	struct key *keys = malloc(N * sizeof(*keys));
 	bool *in = calloc(N, sizeof(*in));
 	uint64_t seed = 12345;
@@ -184,7 +190,10 @@ static void test_keymap_spread(void **state)
 
 static void test_arena(void **state)
 {
-	enum { PIECES = 300, UNITS = 1 << 16 };
+	enum {
+		PIECES = 300,
+		UNITS = 1 << 16
+	};
 	static struct {
 		uint32_t unit, words;
 	} piece[PIECES];

@@ -198,7 +198,8 @@ static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t pag
 	for (uint32_t c = 0; c < l->classes; c++)
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {
 			if (layout_is_row(l, c) != (page == INDEX_PAGE_ROW) ||
-			    (page != INDEX_PAGE_ROW && !layout_has_value(l, c, k->consumed[node])) || !k->w.free_count)
+				(page != INDEX_PAGE_ROW && !layout_has_value(l, c, k->consumed[node])) ||
+				!k->w.free_count)
 				continue;
 			if (index_value(k->w.index, record, page, layout_column(l, c, s), NULL) != INDEX_NONE)
 				continue;

@@ -199,9 +199,53 @@ static void sessions_on_threads_never_see_anothers_bytes(void **state)
 	fixture_close(&f);
 }
 
+struct ending {
+	struct fixture *f;
+	pthread_barrier_t *together;
+	uint64_t number;
+};
+
+static void *process_goes(void *context)
+{
+	struct ending *e = context;
+
+	pthread_barrier_wait(e->together);
+	host_process_gone(e->f->host, e->number);
+	return NULL;
+}
+
+/* The descriptor's release and the process's end come at once, on two threads of the daemon: no slot rests for ever. */
+static void a_process_that_goes_while_its_session_is_torn_down_leaves_no_quarantine(void **state)
+{
+	static struct put_result result;
+	pthread_barrier_t together;
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL);
+	pthread_barrier_init(&together, NULL, 2);
+	for (uint32_t round = 0; round < 100; round++) {
+		struct session *s = fixture_session(&f, 0);
+		struct ending e = { &f, &together, session_number(s) };
+		pthread_t thread;
+
+		for (uint64_t plan = 1; plan <= 4; plan++)
+			assert_int_equal(put_chain(s, plan, plan, 0, 500, 1, 0, &result), 0);
+		assert_int_equal(pthread_create(&thread, NULL, process_goes, &e), 0);
+		pthread_barrier_wait(&together);
+		session_release(s);
+		pthread_join(thread, NULL);
+		session_unref(&s);
+		assert_at_base(&f, 0);
+	}
+	pthread_barrier_destroy(&together);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_process_that_goes_while_its_session_is_torn_down_leaves_no_quarantine),
 		cmocka_unit_test(sessions_on_threads_never_see_anothers_bytes),
 	};
 
