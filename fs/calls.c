@@ -22,15 +22,15 @@ struct calls {
 	struct fs *fs;
 	int kick;
 	struct lock lock;
-	struct call *all;    /* CALLS_MAX of them, touched as they are used */
-	uint32_t used;       /* (lock) */
-	struct list free;    /* (lock) used as a stack: the warm one first */
-	struct list queue;   /* (lock) */
-	struct list parked;  /* (lock) */
-	bool closed;         /* (lock) */
-	_Atomic uint32_t queued, waiting;   /* lengths; written under the lock, read without */
-	_Atomic uint64_t next_wake_ns;      /* of the parked ones; UINT64_MAX = none. Written under the lock */
-	_Atomic bool changed;               /* some counter rose since calls_wake looked */
+	struct call *all;                 /* CALLS_MAX of them, touched as they are used */
+	uint32_t used;                    /* (lock) */
+	struct list free;                 /* (lock) used as a stack: the warm one first */
+	struct list queue;                /* (lock) */
+	struct list parked;               /* (lock) */
+	bool closed;                      /* (lock) */
+	_Atomic uint32_t queued, waiting; /* lengths; written under the lock, read without */
+	_Atomic uint64_t next_wake_ns;    /* of the parked ones; UINT64_MAX = none. Written under the lock */
+	_Atomic bool changed;             /* some counter rose since calls_wake looked */
 	_Atomic uint32_t changes[CHANGES];
 };
 
@@ -142,8 +142,8 @@ static void enqueue(struct calls *c, struct call *call)
 	lock_assert_held(&c->lock);
 	call->state = CALL_QUEUED;
 	list_append(&c->queue, call);
-	atomic_store_explicit(&c->queued, atomic_load_explicit(&c->queued, memory_order_relaxed) + 1,
-		memory_order_relaxed);
+	atomic_store_explicit(
+		&c->queued, atomic_load_explicit(&c->queued, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 static void unpark(struct calls *c, struct call *call)
@@ -193,8 +193,8 @@ struct call *calls_next(struct calls *c)
 	if (call) {
 		list_remove(&c->queue, call);
 		call->state = CALL_RUNNING;
-		atomic_store_explicit(&c->queued, atomic_load_explicit(&c->queued, memory_order_relaxed) - 1,
-			memory_order_relaxed);
+		atomic_store_explicit(
+			&c->queued, atomic_load_explicit(&c->queued, memory_order_relaxed) - 1, memory_order_relaxed);
 	}
 	lock_drop(&c->lock);
 	return call;

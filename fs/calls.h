@@ -9,9 +9,9 @@
  *   PARKED    the list of waiting ones      calls_wake (something changed, a deadline passed), calls_interrupt,
  *                                           calls_end_session, calls_close -> QUEUED
  *
- * A waiting request is never answered by whoever wakes it: it is queued again, and the loop thread that takes it sees why
- * (interrupted, ended, deadline) and answers. The kernel's interrupt names a call by number and generation, is armed before
- * the call is published, and finds nothing when the call was answered meanwhile.
+ * A waiting request is never answered by whoever wakes it: it is queued again, and the loop thread that takes it
+ * sees why (interrupted, ended, deadline) and answers. The kernel's interrupt names a call by number and generation,
+ * is armed before the call is published, and finds nothing when the call was answered meanwhile.
  *
  * One lock (LOCK_QUEUE) guards the lists, states and flags; the rest of a call belongs to the thread that runs it. The
  * counters of changes are atomic, since the store raises them under the space lock.

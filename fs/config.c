@@ -227,8 +227,8 @@ static int param_set(struct config *config, const struct param *p, const char *v
 		return 0;
 	case PARAM_TEXT:
 		if (strlen(value) > p->most)
-			return why_set(why, EINVAL, "%s: the text has %zu bytes, at most %" PRIu64 " are allowed", p->name,
-				strlen(value), p->most);
+			return why_set(why, EINVAL, "%s: the text has %zu bytes, at most %" PRIu64 " are allowed",
+				p->name, strlen(value), p->most);
 		strcpy(param_text(config, p), value); /* most < CONFIG_TEXT_BYTES, asserted in config_init */
 		return 0;
 	default:
@@ -398,7 +398,8 @@ int config_parse_args(struct config *config, int argc, char *const *argv, enum c
 		else if (a[0] == '-')
 			r = why_set(why, EINVAL, "there is no option '%.40s'; see --help", a);
 		else if (config->mountpoint[0])
-			r = why_set(why, EINVAL, "two mount points, '%.100s' and '%.100s'; one is meant", config->mountpoint, a);
+			r = why_set(why, EINVAL, "two mount points, '%.100s' and '%.100s'; one is meant",
+				config->mountpoint, a);
 		else if (strlen(a) >= sizeof(config->mountpoint))
 			r = why_set(why, ENAMETOOLONG, "the mount point's path has %zu bytes", strlen(a));
 		else
@@ -423,7 +424,7 @@ int config_settle(struct config *config, struct why *why)
 		if (geteuid() == 0)
 			strcpy(config->run_dir, "/run/prefixfs");
 		else if (!runtime || !*runtime)
-			return why_set(why, EINVAL, "run_dir: XDG_RUNTIME_DIR is not set; name a folder with --run-dir");
+			return why_set(why, EINVAL, "run_dir: XDG_RUNTIME_DIR is not set; use --run-dir");
 		else if ((size_t)snprintf(config->run_dir, sizeof(config->run_dir), "%s/prefixfs", runtime) > 64)
 			return why_set(why, ENAMETOOLONG, "run_dir: '%.80s/prefixfs' has more than 64 bytes; "
 				"a socket's path must fit 104", runtime);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the daemon can be told: one row here is a parameter's name, type, default, limits and help text. The command line,
- * the configuration file, `--help` and the mount's `config` file are all made from it.
+ * What the daemon can be told: one row here is a parameter's name, type, default, limits and help text. The command
+ * line, the configuration file, `--help` and the mount's `config` file are all made from it.
  *
- * Sizes accept K, M, G and T (powers of 1024). A dash in a name is as good as an underscore. Immutable once the parent has
- * read it; the serving process gets the effective values on its command line.
+ * Sizes accept K, M, G and T (powers of 1024). A dash in a name is as good as an underscore. Immutable once the
+ * parent has read it; the serving process gets the effective values on its command line.
  */
 #ifndef PREFIXFS_FS_CONFIG_H
 #define PREFIXFS_FS_CONFIG_H
@@ -18,27 +18,27 @@
 #include "store/base/why.h"
 
 /* x(type, name, default, least or choices, most, help). Numbers of choices count from 0. */
-#define CONFIG_PARAMETERS(x)                                                                                            \
-	x(SIZE, memory, "1G", 16ull << 20, 1ull << 50, "budget for values in memory, the padding of slots included")    \
-	x(CHOICE, hugepages, "auto", "auto|never|thp|require", 0, "backing of the segments; require refuses without it") \
-	x(BOOL, populate, "true", 0, 1, "make granted memory present before it is handed out")                          \
-	x(UINT, populate_threads, "4", 1, 64, "threads that do so")                                                     \
-	x(UINT, loop_threads, "0", 0, 64, "threads that serve the mount; 0 = the cores, at most 4")                     \
-	x(UINT, handle_ttl_ms, "60000", 100, 3600000, "a handle neither transferred nor cancelled is cancelled then")    \
-	x(UINT, fill_ttl_ms, "60000", 100, 3600000, "a put group that waits for another plan is given up then")         \
-	x(UINT, token_ttl_ms, "10000", 100, 600000, "how long the token of ATTACH may be shown")                        \
-	x(UINT, max_namespaces, "64", 1, 64, "namespaces at once")                                                      \
-	x(UINT, max_connections, "64", 1, 4096, "connections to the socket that have not shown their token yet")        \
-	x(UINT, hello_ms, "5000", 10, 600000, "a connection that has not shown its token by then is closed")            \
-	x(CHOICE, allow_other, "auto", "auto|yes|no", 0, "let other users see the mount; auto = yes for root")          \
-	x(TEXT, run_dir, "", 0, 64, "folder for socket and state; empty = /run/prefixfs or $XDG_RUNTIME_DIR/prefixfs")  \
-	x(MODE, mode, "0755", 0, 07777, "permission bits of the mount's root and of ns/")                               \
-	x(UINT, uid, "self", 0, 4294967294, "owner of the root and of ns/")                                             \
-	x(UINT, gid, "self", 0, 4294967294, "group of the root and of ns/")                                             \
-	x(TEXT, memory_fault, "", 0, 255, "faults put into the mount's reads of memory, for tests: read:EIO:1/100,...")  \
-	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s")        \
-	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error")                      \
-	x(TEXT, log_file, "", 0, 255, "where the log goes in the background; empty = the file log in the run folder")   \
+#define CONFIG_PARAMETERS(x) \
+	x(SIZE, memory, "1G", 16ull << 20, 1ull << 50, "budget for values in memory, the padding of slots included") \
+	x(CHOICE, hugepages, "auto", "auto|never|thp|require", 0, "backing of the segments; require insists") \
+	x(BOOL, populate, "true", 0, 1, "make granted memory present before it is handed out") \
+	x(UINT, populate_threads, "4", 1, 64, "threads that do so") \
+	x(UINT, loop_threads, "0", 0, 64, "threads that serve the mount; 0 = the cores, at most 4") \
+	x(UINT, handle_ttl_ms, "60000", 100, 3600000, "a handle neither transferred nor cancelled is cancelled then") \
+	x(UINT, fill_ttl_ms, "60000", 100, 3600000, "a put group that waits for another plan is given up then") \
+	x(UINT, token_ttl_ms, "10000", 100, 600000, "how long the token of ATTACH may be shown") \
+	x(UINT, max_namespaces, "64", 1, 64, "namespaces at once") \
+	x(UINT, max_connections, "64", 1, 4096, "connections to the socket that have not shown their token yet") \
+	x(UINT, hello_ms, "5000", 10, 600000, "a connection that has not shown its token by then is closed") \
+	x(CHOICE, allow_other, "auto", "auto|yes|no", 0, "let other users see the mount; auto = yes for root") \
+	x(TEXT, run_dir, "", 0, 64, "folder for socket and state; empty = /run/prefixfs or $XDG_RUNTIME_DIR/prefixfs") \
+	x(MODE, mode, "0755", 0, 07777, "permission bits of the mount's root and of ns/") \
+	x(UINT, uid, "self", 0, 4294967294, "owner of the root and of ns/") \
+	x(UINT, gid, "self", 0, 4294967294, "group of the root and of ns/") \
+	x(TEXT, memory_fault, "", 0, 255, "faults put into the mount's reads of memory, for tests, as read:EIO:1/100") \
+	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s") \
+	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error") \
+	x(TEXT, log_file, "", 0, 255, "where the log goes in the background; empty = the file log in the run folder") \
 	x(CHOICE, log_level, "info", "error|warning|info|debug", 0, "the least grave lines that are logged")
 
 enum { CONFIG_HUGE_AUTO, CONFIG_HUGE_NEVER, CONFIG_HUGE_THP, CONFIG_HUGE_REQUIRE };

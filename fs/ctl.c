@@ -29,10 +29,10 @@ struct ctl {
 	struct space *space;     /* the session's */
 	uint32_t serial;
 	bool read_only;
-	uint64_t handle;         /* written once, before the open is answered */
-	_Atomic uint32_t asked;  /* the namespace's counter of changes when the last request began */
+	uint64_t handle;        /* constant once it can be taken */
+	_Atomic uint32_t asked; /* the namespace's counter of changes when the last request began */
 
-	struct lock lock;        /* LOCK_QUEUE; guards the rest */
+	struct lock lock;              /* LOCK_QUEUE; guards the rest */
 	uint64_t running[CTL_RUNNING]; /* numbers under way, 0 = free */
 	unsigned running_count;
 	uint64_t answered[CTL_ANSWERS]; /* numbers of the kept answers, 0 = none */
@@ -69,14 +69,12 @@ uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who
 	ctl->read_only = read_only;
 	atomic_store(&ctl->asked, calls_change(fs->calls, ctl->serial));
 	lock_init(&ctl->lock, LOCK_QUEUE);
-	uint64_t handle = handles_open(fs->handles, HANDLE_CTL, HOST_MAX_SESSIONS, ctl, ctl_end);
-	if (!handle) {
+	if (!handles_open(fs->handles, HANDLE_CTL, HOST_MAX_SESSIONS, ctl, ctl_end, &ctl->handle)) {
 		ctl_end(ctl);
 		why_set(why, EMFILE, "%u control files are open, the most that one host has", HOST_MAX_SESSIONS);
 		return 0;
 	}
-	ctl->handle = handle;
-	return handle;
+	return ctl->handle;
 }
 
 struct session *ctl_session(const struct ctl *ctl)
@@ -109,7 +107,7 @@ uint64_t ctl_handle(const struct ctl *ctl)
 	return ctl->handle;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------------------------- */
 
 /* Under the lock: 1, 0 or a negative errno, as ctl_request_begin answers. */
 static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes, struct why *why)
@@ -131,12 +129,13 @@ static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void
 			return why_set(why, EBUSY, "seq: %" PRIu64 " is still under way", seq);
 	}
 	if (ctl->running_count == CTL_RUNNING)
-		return why_set(why, EBUSY, "%u requests of this session are under way, the most that one has", CTL_RUNNING);
+		return why_set(
+			why, EBUSY, "%u requests of this session are under way, the most that one has", CTL_RUNNING);
 	return 0;
 }
 
-int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes,
-	struct why *why)
+int ctl_request_begin(
+	struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes, struct why *why)
 {
 	lock_take(&ctl->lock);
 	int r = look_up(ctl, seq, nr, result, reply, bytes, why);
@@ -174,7 +173,7 @@ void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int 
 	lock_drop(&ctl->lock);
 }
 
-/* ---- polling --------------------------------------------------------------------------------------------------- */
+/* ---- polling ------------------------------------------------------------------------------------------------- */
 
 void ctl_note_asked(struct ctl *ctl)
 {

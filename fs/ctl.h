@@ -2,10 +2,10 @@
  *
  * An open ns/<name>/ctl: its session, the answers it has given, and who polls it.
  *
- * The same sequence number is the same request: while the first is under way the second is EBUSY, afterwards it gets the
- * same answer, from a ring of the last CTL_ANSWERS. The struct is repeated as it was; arrays lie in the call buffer where
- * the first answer put them. Answers that are no outcome (EAGAIN, EINTR, EBUSY, and those of LAST_ERROR, STAT and EMPTY)
- * are not kept.
+ * The same sequence number is the same request: while the first is under way the second is EBUSY, afterwards it gets
+ * the same answer, from a ring of the last CTL_ANSWERS. The struct is repeated as it was; arrays lie in the call
+ * buffer where the first answer put them. Answers that are no outcome (EAGAIN, EINTR, EBUSY, and those of
+ * LAST_ERROR, STAT and EMPTY) are not kept.
  *
  * poll(2): readable once a change of the namespace was counted since the last request of this open began.
  */
@@ -37,7 +37,8 @@ enum { CTL_E_REPEATED = 1 };
 int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes,
 		      struct why *why);
 /* It was answered so (or, with @keep false, is as if it had never come). */
-void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int result, const void *reply, size_t bytes);
+void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int result, const void *reply,
+		     size_t bytes);
 
 /* A request begins to look at the namespace: what changed before is no news any more. */
 void ctl_note_asked(struct ctl *ctl);

@@ -32,18 +32,25 @@
 #endif
 
 #define MAX_GROUPS_OF_PEER 1024
-#define LAST_WORD_MS 2000 /* after the parent's death: what has not ended by then is cut off */
+#define LAST_WORD_S 2 /* after the parent's death: what has not ended by then is ended by SIGALRM */
 
-enum guest_kind { GUEST_LISTENER, GUEST_TICK, GUEST_KEEPER, GUEST_STOP, GUEST_CONNECTION, GUEST_PROCESS };
+enum guest_kind {
+	GUEST_LISTENER,
+	GUEST_TICK,
+	GUEST_KEEPER,
+	GUEST_STOP,
+	GUEST_CONNECTION,
+	GUEST_PROCESS
+};
 
 /* Something in the epoll set. */
 struct guest {
 	enum guest_kind kind;
 	int fd;
-	pid_t pid;            /* PROCESS: 0 = unknown here, of another pid namespace */
-	uint64_t *sessions;   /* PROCESS: those that it attached */
+	pid_t pid;          /* PROCESS: 0 = unknown here, of another pid namespace */
+	uint64_t *sessions; /* PROCESS: those that it attached */
 	unsigned session_count, session_capacity;
-	uint64_t deadline_ns; /* CONNECTION */
+	uint64_t deadline_ns;      /* CONNECTION */
 	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
 };
 
@@ -70,7 +77,9 @@ static void guest_end(struct doorman *d, struct guest *guest)
 		d->connections--;
 	guest->prev->next = guest->next;
 	guest->next->prev = guest->prev;
-	close(guest->fd); /* leaves the epoll set */
+	/* Closing would not take a descriptor out of the set of which the parent has a copy. */
+	epoll_ctl(d->epoll, EPOLL_CTL_DEL, guest->fd, NULL);
+	close(guest->fd);
 	free(guest->sessions);
 	free(guest);
 }
@@ -167,7 +176,7 @@ void doorman_free(struct doorman **dp)
 	free(d);
 }
 
-/* ---- welcoming --------------------------------------------------------------------------------------------------- */
+/* ---- welcoming ----------------------------------------------------------------------------------------------- */
 
 struct peer {
 	struct ucred who;
@@ -193,8 +202,10 @@ static int peer_identify(int fd, struct peer *peer, struct why *why)
 
 		peer->pidfd = peer->who.pid > 0 ? (int)syscall(SYS_pidfd_open, peer->who.pid, 0) : -1;
 		if (peer->pidfd < 0)
-			return why_set(why, ESRCH, "no descriptor of the peer's process is to be had (pid %d: %s); without it "
-				"its end would not be noticed", (int)peer->who.pid, strerror(error));
+			return why_set(why, ESRCH,
+				"no descriptor of the peer's process is to be had (pid %d: %s); without it "
+				"its end would not be noticed",
+				(int)peer->who.pid, strerror(error));
 	}
 	fcntl(peer->pidfd, F_SETFD, FD_CLOEXEC);
 	return 0;
@@ -234,8 +245,8 @@ static int read_hello(int fd, struct pfs_hello *hello, struct why *why)
 	if (n != sizeof(*hello))
 		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", n, sizeof(*hello));
 	if (hello->abi_version != PFS_ABI_VERSION)
-		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u", hello->abi_version,
-			PFS_ABI_VERSION);
+		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u",
+			hello->abi_version, PFS_ABI_VERSION);
 	if (hello->reserved)
 		return why_set(why, EINVAL, "hello: reserved is 0x%x and must be zero", hello->reserved);
 	return 0;
@@ -297,28 +308,41 @@ static bool serve_connection(struct doorman *d, int fd)
 	return true;
 }
 
+/* The connection that has been silent longest makes room: clients speak at once. */
+static void dismiss_oldest(struct doorman *d)
+{
+	struct guest *g = d->list.next;
+	struct why why = WHY_INIT;
+
+	while (g->kind != GUEST_CONNECTION)
+		g = g->next;
+	if (!serve_connection(d, g->fd)) {
+		why_set(&why, EBUSY, "%u connections are open that have not shown a token", d->connections);
+		send_welcome(g->fd, &why, -1, -1);
+	}
+	guest_end(d, g);
+}
+
 static void accept_connections(struct doorman *d)
 {
 	int fd;
 
 	while ((fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		if (d->connections >= d->fs->config->max_connections) {
-			struct why why = WHY_INIT;
+		struct guest *guest;
 
-			why_set(&why, EBUSY, "%u connections wait already, the most that are served at once", d->connections);
-			send_welcome(fd, &why, -1, -1);
-			close(fd);
-			continue;
-		}
-		struct guest *guest = guest_new(d, GUEST_CONNECTION, fd);
+		if (d->connections >= d->fs->config->max_connections)
+			dismiss_oldest(d);
+		guest = guest_new(d, GUEST_CONNECTION, fd);
 		if (guest)
 			guest->deadline_ns = clock_now_ns() + d->fs->config->hello_ms * 1000000;
 	}
-	if (errno == EMFILE || errno == ENFILE)
+	if (errno == EMFILE || errno == ENFILE) {
 		log_warning("a connection cannot be accepted: %s", strerror(errno));
+		usleep(100000); /* it still waits there: not a spin */
+	}
 }
 
-/* ---- deaths, ticks, the parent ----------------------------------------------------------------------------------- */
+/* ---- deaths, ticks, the parent ------------------------------------------------------------------------------- */
 
 static void process_gone(struct doorman *d, struct guest *guest)
 {
@@ -357,28 +381,13 @@ static void tick(struct doorman *d)
 	expire_connections(d);
 }
 
-static void *last_word(void *argument)
-{
-	struct fs *fs = argument;
-
-	mount_remove(fs->config, fs->device, false);
-	fs_end(fs);
-	usleep(LAST_WORD_MS * 1000);
-	_exit(1);
-}
-
-/* The parent was killed: nobody else takes the mount away. */
+/* The parent was killed: nobody else takes the mount away, and nobody else ends a process that hangs. */
 static void parent_gone(struct doorman *d)
 {
-	pthread_t thread;
-
 	log_error("the parent is gone; unmounting");
+	alarm(LAST_WORD_S);
 	atomic_store(&d->fs->orphaned, true);
 	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->keeper.fd, NULL);
-	if (pthread_create(&thread, NULL, last_word, d->fs) == 0) {
-		pthread_detach(thread);
-		return;
-	}
 	mount_remove(d->fs->config, d->fs->device, false);
 	fs_end(d->fs);
 }

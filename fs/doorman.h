@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread for everything that does not come from the kernel's mount: the socket on which clients show their tokens, the
- * deaths of their processes, the parent's word, and the tick of each second.
+ * The thread for everything that does not come from the kernel's mount: the socket on which clients show their
+ * tokens, the deaths of their processes, the parent's word, and the tick of each second.
  *
- * A connection has one message to send, struct pfs_hello, within config.hello_ms; it is answered with struct pfs_welcome
- * and closed. Who sent it is told by the kernel: credentials, groups, and a descriptor of the process (SO_PEERPIDFD, else
- * pidfd_open of the peer's pid). Without one it is refused: the end of that process is what frees its slots. The parent
- * has a copy of it before the client is welcomed.
+ * A connection has one message to send, struct pfs_hello, within config.hello_ms; it is answered with struct
+ * pfs_welcome and closed. Who sent it is told by the kernel: credentials, groups, and a descriptor of the process
+ * (SO_PEERPIDFD, else pidfd_open of the peer's pid). Without one it is refused: the end of that process is what
+ * frees its slots. The parent has a copy of it before the client is welcomed.
  */
 #ifndef PREFIXFS_FS_DOORMAN_H
 #define PREFIXFS_FS_DOORMAN_H

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "store/base/digest.h"
 #include "store/base/lock.h"
 
 #define KINDS 3
@@ -20,7 +21,7 @@ struct handle {
 };
 
 struct handles {
-	struct lock lock; /* guards everything below */
+	struct lock lock;              /* guards everything below */
 	uint32_t capacity, used, free; /* `free`: head of the list of free ones below `used`, capacity = none */
 	uint32_t open[KINDS];
 	struct handle at[];
@@ -29,9 +30,14 @@ struct handles {
 struct handles *handles_new(uint32_t capacity)
 {
 	struct handles *h = calloc(1, sizeof(*h) + capacity * sizeof(h->at[0]));
+	uint32_t first;
 
 	if (!h)
 		return NULL;
+	/* Not where an earlier daemon began: its handles must not be ours by chance. */
+	digest_random(&first, sizeof(first));
+	for (uint32_t i = 0; i < capacity; i++)
+		h->at[i].generation = first;
 	lock_init(&h->lock, LOCK_QUEUE);
 	h->capacity = h->free = capacity;
 	return h;
@@ -53,13 +59,15 @@ static struct handle *handle_find(struct handles *h, uint64_t id)
 	return &h->at[i];
 }
 
-uint64_t handles_open(struct handles *h, enum handle_kind kind, uint32_t limit, void *object, void (*end)(void *object))
+bool handles_open(
+	struct handles *h, enum handle_kind kind, uint32_t limit, void *object, void (*end)(void *object), uint64_t *id)
 {
-	uint64_t id = 0;
+	bool fits;
 
 	assert(object);
 	lock_take(&h->lock);
-	if (h->open[kind] < limit && (h->free < h->capacity || h->used < h->capacity)) {
+	fits = h->open[kind] < limit && (h->free < h->capacity || h->used < h->capacity);
+	if (fits) {
 		uint32_t i = h->free < h->capacity ? h->free : h->used++;
 		struct handle *a = &h->at[i];
 
@@ -73,10 +81,10 @@ uint64_t handles_open(struct handles *h, enum handle_kind kind, uint32_t limit, 
 		a->object = object;
 		a->end = end;
 		h->open[kind]++;
-		id = handle_id(h, i);
+		*id = handle_id(h, i);
 	}
 	lock_drop(&h->lock);
-	return id;
+	return fits;
 }
 
 void *handles_take(struct handles *h, uint64_t id, enum handle_kind kind)

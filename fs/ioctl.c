@@ -35,7 +35,7 @@ static unsigned operation_nr(const struct operation *operation)
 	return 0;
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---------------------------------------------------------------------------------------------- */
 
 /* No outcome: the same number may be sent again. */
 static bool passing(int result)
@@ -67,8 +67,8 @@ static void answer(struct fs *fs, struct call *call, int result)
 		log_debug("session %" PRIu64 ": %s: %s", ctl_session_number(ctl), op->name, call->why.text);
 	}
 	if (call->noted)
-		ctl_request_end(ctl, call->arg.call.seq, nr, !op->forgettable && !passing(result), result, call->arg.bytes,
-			bytes);
+		ctl_request_end(ctl, call->arg.call.seq, nr, !op->forgettable && !passing(result), result,
+			call->arg.bytes, bytes);
 	assert(bytes <= sizeof(reply));
 	memcpy(reply, call->arg.bytes, bytes);
 	calls_put(fs->calls, call);
@@ -76,7 +76,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	fuse_reply_ioctl(req, result, reply, bytes);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------------------- */
 
 static void publish(struct fs *fs, struct call *call, bool park)
 {
@@ -95,10 +95,10 @@ static void give_up(struct fs *fs, struct call *call, int error)
 	if (call->operation->undo)
 		call->operation->undo(call);
 	why_set(&call->why, error, "%s: %s", call->operation->name,
-		error == EINTR         ? "the wait was interrupted"
-			: error == EAGAIN    ? "it would have to wait, and NONBLOCK was asked for"
-			: error == ESHUTDOWN ? "the session's process is gone"
-					     : "the daemon is stopping");
+		error == EINTR       ? "the wait was interrupted"
+		: error == EAGAIN    ? "it would have to wait, and NONBLOCK was asked for"
+		: error == ESHUTDOWN ? "the session's process is gone"
+				     : "the daemon is stopping");
 	answer(fs, call, -error);
 }
 
@@ -130,18 +130,20 @@ void ioctl_run(struct fs *fs, struct call *call)
 	go_on(fs, call, call->operation->step(call));
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------------------- */
 
 static int check_call(const struct pfs_call *c, uint32_t bytes, struct why *why)
 {
 	if (c->size != bytes)
 		return why_set(why, EINVAL, "call.size: %u is not the %u bytes of the struct", c->size, bytes);
 	if (c->flags & ~PFS_CALL_NONBLOCK)
-		return why_set(why, EINVAL, "call.flags: 0x%x has unknown bits; known is 0x%x", c->flags, PFS_CALL_NONBLOCK);
+		return why_set(
+			why, EINVAL, "call.flags: 0x%x has unknown bits; known is 0x%x", c->flags, PFS_CALL_NONBLOCK);
 	if (c->seq == 0)
 		return why_set(why, EINVAL, "call.seq: it is 0; requests are numbered from 1");
 	if (c->deadline_ms > PFS_MAX_DEADLINE_MS)
-		return why_set(why, EINVAL, "call.deadline_ms: %u is over the limit of %u", c->deadline_ms, PFS_MAX_DEADLINE_MS);
+		return why_set(why, EINVAL, "call.deadline_ms: %u is over the limit of %u", c->deadline_ms,
+			PFS_MAX_DEADLINE_MS);
 	if (c->reserved)
 		return why_set(why, EINVAL, "call.reserved: it is 0x%x and must be zero", c->reserved);
 	return 0;
@@ -175,7 +177,8 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
-		r = ctl_request_begin(call->ctl, call->arg.call.seq, nr, &result, call->arg.bytes, op->bytes, &call->why);
+		r = ctl_request_begin(
+			call->ctl, call->arg.call.seq, nr, &result, call->arg.bytes, op->bytes, &call->why);
 		if (r == CTL_E_REPEATED) {
 			uint64_t handle = ctl_handle(call->ctl);
 			unsigned char reply[CTL_ANSWER_BYTES];
@@ -207,8 +210,8 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 }
 
 /* What the number of the ioctl says: the operation, or NULL with the sentence. */
-static const struct operation *find_operation(unsigned cmd, size_t in_bytes, size_t out_bytes, const void *in,
-	struct why *why)
+static const struct operation *find_operation(
+	unsigned cmd, size_t in_bytes, size_t out_bytes, const void *in, struct why *why)
 {
 	unsigned nr = _IOC_NR(cmd);
 	const struct operation *op = nr < OPERATIONS ? operations[nr] : NULL;
@@ -222,8 +225,9 @@ static const struct operation *find_operation(unsigned cmd, size_t in_bytes, siz
 	}
 	if (_IOC_SIZE(cmd) != op->bytes || _IOC_DIR(cmd) != (_IOC_READ | _IOC_WRITE) || !in || in_bytes < op->bytes ||
 		out_bytes < op->bytes) {
-		why_set(why, EINVAL, "%s: the ioctl number carries %u bytes and direction %u; it has %u bytes, in and out",
-			op->name, _IOC_SIZE(cmd), _IOC_DIR(cmd), op->bytes);
+		why_set(why, EINVAL,
+			"%s: the ioctl number carries %u bytes and direction %u; it has %u bytes, in and out", op->name,
+			_IOC_SIZE(cmd), _IOC_DIR(cmd), op->bytes);
 		return NULL;
 	}
 	return op;
@@ -255,7 +259,8 @@ void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument,
 	struct call *call = op ? calls_get(fs->calls, ctl) : NULL;
 	if (!call) {
 		if (op)
-			why_set(&why, EBUSY, "%u requests are under way on this host, the most that it serves", CALLS_MAX);
+			why_set(&why, EBUSY, "%u requests are under way on this host, the most that it serves",
+				CALLS_MAX);
 		refuse(req, ctl, seq, _IOC_NR(cmd), &why);
 		handles_put(fs->handles, fi->fh);
 		return;

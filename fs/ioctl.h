@@ -3,8 +3,8 @@
  * The operations of the control file, one row of a table each, and the way every request goes:
  *
  *   ioctl_receive   checks what all requests share, finds a repeated one, enters the session, calls begin()
- *   ioctl_run       calls step() until it answers something else than "more" or "wait"; between two steps the call lies in
- *                   the queue (fs/calls.h), so that others get their turn
+ *   ioctl_run       calls step() until it answers something else than "more" or "wait"; between two steps the call
+ *                   lies in the queue (fs/calls.h), so that others get their turn
  *   the answer      done() copies the results, the error's sentence is noted, the answer is kept, the kernel gets it
  *
  * An error is answered with the struct as well: its `out` fields that the ABI names are filled.
@@ -21,7 +21,8 @@ struct operation {
 	uint32_t deadline_ms;   /* when the client names none */
 	bool outside;           /* may be asked before ATTACH ended, without a call buffer */
 	bool forgettable;       /* its answer is not kept for a repetition, nor its error noted */
-	/* Checks the struct and begins: STEP_MORE: step() follows; STEP_WAIT: wait, then step(); 0: done; or an error. */
+	/* Checks the struct and begins: STEP_MORE: step() follows; STEP_WAIT: wait, then step(); 0: done; or an
+	 * error. */
 	int (*begin)(struct call *call);
 	int (*step)(struct call *call); /* STEP_MORE, STEP_WAIT, 0 or an error */
 	void (*undo)(struct call *call); /* the wait is given up; NULL: there is nothing to undo */

@@ -11,15 +11,6 @@
 #define MEMORY_BYTES_PER_US 20000u /* 20 GB/s, before anything was measured */
 #define RELEASES_AT_ONCE 64u       /* plans of one step */
 
-static int check_count(struct call *call, const char *name, uint32_t count, uint32_t limit)
-{
-	if (count == 0)
-		return why_set(&call->why, EINVAL, "%s: the batch is empty", name);
-	if (count > limit)
-		return why_set(&call->why, E2BIG, "%s: %u are over the limit of %u", name, count, limit);
-	return 0;
-}
-
 /* An array of the client's that it does not want. */
 static int take_wanted(struct call *call, const char *name, uint64_t offset, uint64_t count, uint32_t size, void **ret)
 {
@@ -41,7 +32,7 @@ static int copy_in(struct call *call, const void *from, size_t bytes)
 	return 0;
 }
 
-/* ---- GET_START --------------------------------------------------------------------------------------------------- */
+/* ---- GET_START ----------------------------------------------------------------------------------------------- */
 
 static int get_start_check(struct call *call)
 {
@@ -56,10 +47,11 @@ static int get_start_check(struct call *call)
 		return why_set(&call->why, EINVAL, "flags: 0x%x has unknown bits; known is 0x%x", g->flags,
 			PFS_GET_WAIT_INFLIGHT);
 	if (g->policy == PFS_POLICY_SEGMENTED || g->policy == PFS_POLICY_SPARSE)
-		return why_set(&call->why, EOPNOTSUPP, "policy: %u is not served by this version; PREFIX (0) is", g->policy);
+		return why_set(
+			&call->why, EOPNOTSUPP, "policy: %u is not served by this version; PREFIX (0) is", g->policy);
 	if (g->policy != PFS_POLICY_PREFIX)
 		return why_set(&call->why, EINVAL, "policy: there is no policy %u", g->policy);
-	r = check_count(call, "keys", g->keys, PFS_MAX_KEYS);
+	r = span_check_count("keys", g->keys, PFS_MAX_KEYS, &call->why);
 	if (!r && g->groups > PFS_MAX_GROUPS)
 		r = why_set(&call->why, E2BIG, "groups: %u are over the limit of %u", g->groups, PFS_MAX_GROUPS);
 	return r;
@@ -71,11 +63,12 @@ static int get_start_spans(struct call *call)
 	struct get_start *w = &call->work.get_start;
 	uint64_t words = ((uint64_t)g->keys + 63) / 64;
 	void *groups = NULL;
-	int r = span_take(&call->span, "keys_offset", g->keys_offset, g->keys, sizeof(struct pfs_key), (void **)&w->keys,
-		&call->why);
+	int r = span_take(&call->span, "keys_offset", g->keys_offset, g->keys, sizeof(struct pfs_key),
+		(void **)&w->keys, &call->why);
 
 	if (!r)
-		r = span_take(&call->span, "groups_offset", g->groups_offset, g->groups, sizeof(uint32_t), &groups, &call->why);
+		r = span_take(&call->span, "groups_offset", g->groups_offset, g->groups, sizeof(uint32_t), &groups,
+			&call->why);
 	if (!r)
 		r = take_wanted(call, "hits_offset", g->hits_offset, words, sizeof(uint64_t), (void **)&w->hits);
 	if (!r)
@@ -162,7 +155,7 @@ const struct operation ioctl_get_start = {
 	.done = get_start_done,
 };
 
-/* ---- GET_TRANSFER ------------------------------------------------------------------------------------------------ */
+/* ---- GET_TRANSFER -------------------------------------------------------------------------------------------- */
 
 static int get_transfer_call(struct call *call)
 {
@@ -212,7 +205,7 @@ const struct operation ioctl_get_transfer = {
 	.done = get_transfer_done,
 };
 
-/* ---- GET_CANCEL, RELEASE ----------------------------------------------------------------------------------------- */
+/* ---- GET_CANCEL, RELEASE ------------------------------------------------------------------------------------- */
 
 static int get_cancel_call(struct call *call)
 {
@@ -232,9 +225,10 @@ static int release_call(struct call *call)
 	int r;
 
 	p->released = 0;
-	r = check_count(call, "count", p->count, PFS_MAX_RELEASE);
+	r = span_check_count("count", p->count, PFS_MAX_RELEASE, &call->why);
 	if (!r)
-		r = span_take(&call->span, "plans_offset", p->plans_offset, p->count, sizeof(uint64_t), &plans, &call->why);
+		r = span_take(
+			&call->span, "plans_offset", p->plans_offset, p->count, sizeof(uint64_t), &plans, &call->why);
 	if (!r)
 		r = take_wanted(call, "status_offset", p->status_offset, p->count, sizeof(int32_t),
 			(void **)&call->work.release.status);
@@ -275,7 +269,7 @@ const struct operation ioctl_release = {
 	.step = release_go_on,
 };
 
-/* ---- PROBE ------------------------------------------------------------------------------------------------------- */
+/* ---- PROBE --------------------------------------------------------------------------------------------------- */
 
 static int probe_call(struct call *call)
 {
@@ -285,10 +279,10 @@ static int probe_call(struct call *call)
 
 	if (p->reserved)
 		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", p->reserved);
-	r = check_count(call, "keys", p->keys, PFS_MAX_KEYS);
+	r = span_check_count("keys", p->keys, PFS_MAX_KEYS, &call->why);
 	if (!r)
-		r = span_take(&call->span, "keys_offset", p->keys_offset, p->keys, sizeof(struct pfs_key), (void **)&w->keys,
-			&call->why);
+		r = span_take(&call->span, "keys_offset", p->keys_offset, p->keys, sizeof(struct pfs_key),
+			(void **)&w->keys, &call->why);
 	if (!r)
 		r = take_wanted(call, "hits_offset", p->hits_offset, ((uint64_t)p->keys + 63) / 64, sizeof(uint64_t),
 			(void **)&w->hits);

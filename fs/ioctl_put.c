@@ -10,11 +10,13 @@
 
 /* What is copied as it is must be the same thing on both sides. */
 #define SAME(member) (offsetof(struct pfs_put_group, member) == offsetof(struct put_group, member))
-_Static_assert(sizeof(struct pfs_put_group) == sizeof(struct put_group) && SAME(parent) && SAME(consumed) && SAME(keys) &&
-		       SAME(class_mask) && SAME(flags) && SAME(priority) && SAME(pause_ms) && SAME(reserved),
+_Static_assert(sizeof(struct pfs_put_group) == sizeof(struct put_group) && SAME(parent) && SAME(consumed) &&
+		       SAME(keys) && SAME(class_mask) && SAME(flags) && SAME(priority) && SAME(pause_ms) &&
+		       SAME(reserved),
 	"a group is copied as it is");
 _Static_assert(sizeof(struct pfs_key) == sizeof(struct key), "keys are read in place");
-_Static_assert(PFS_GROUP_ROOT == PUT_ROOT && PFS_GROUP_WHOLE == PUT_WHOLE && PFS_GROUP_ROW_ONLY == PUT_ROW_ONLY, "flags");
+_Static_assert(
+	PFS_GROUP_ROOT == PUT_ROOT && PFS_GROUP_WHOLE == PUT_WHOLE && PFS_GROUP_ROW_ONLY == PUT_ROW_ONLY, "flags");
 _Static_assert(PFS_ANSWER_NONE == PUT_ANSWER_NONE && PFS_ANSWER_EXISTS == PUT_ANSWER_EXISTS &&
 		       PFS_ANSWER_INFLIGHT == PUT_ANSWER_INFLIGHT && PFS_ANSWER_DUPLICATE == PUT_ANSWER_DUPLICATE,
 	"answers");
@@ -25,17 +27,7 @@ _Static_assert((int)PFS_GROUP_OK == (int)PUT_OK && (int)PFS_GROUP_NOROOM == (int
 	"status");
 _Static_assert(PFS_STEP_KEYS == PUT_STEP_KEYS && PFS_MAX_RECORD_PAGES == PUT_RECORD_PAGES, "limits");
 
-/* Number of elements of a batch. */
-static int check_count(struct call *call, const char *name, uint32_t count, uint32_t limit)
-{
-	if (count == 0)
-		return why_set(&call->why, EINVAL, "%s: the batch is empty", name);
-	if (count > limit)
-		return why_set(&call->why, E2BIG, "%s: %u are over the limit of %u", name, count, limit);
-	return 0;
-}
-
-/* ---- PUT_START --------------------------------------------------------------------------------------------------- */
+/* ---- PUT_START ----------------------------------------------------------------------------------------------- */
 
 static int put_start_spans(struct call *call)
 {
@@ -52,8 +44,8 @@ static int put_start_spans(struct call *call)
 	r = span_take(&call->span, "groups_offset", p->groups_offset, p->groups, sizeof(struct pfs_put_group), &groups,
 		&call->why);
 	if (!r)
-		r = span_take(&call->span, "keys_offset", p->keys_offset, p->keys, sizeof(struct pfs_key), (void **)&w->keys,
-			&call->why);
+		r = span_take(&call->span, "keys_offset", p->keys_offset, p->keys, sizeof(struct pfs_key),
+			(void **)&w->keys, &call->why);
 	if (!r)
 		r = span_take(&call->span, "answers_offset", p->answers_offset, answers, sizeof(uint64_t),
 			(void **)&w->answers, &call->why);
@@ -76,9 +68,11 @@ static int check_groups(struct call *call)
 
 	for (uint32_t g = 0; g < w->group_count; g++) {
 		if (w->groups[g].reserved)
-			return why_set(&call->why, EINVAL, "group %u: reserved is 0x%x and must be zero", g, w->groups[g].reserved);
+			return why_set(&call->why, EINVAL, "group %u: reserved is 0x%x and must be zero", g,
+				w->groups[g].reserved);
 		if (w->groups[g].flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY))
-			return why_set(&call->why, EINVAL, "group %u: flags 0x%x have unknown bits", g, w->groups[g].flags);
+			return why_set(
+				&call->why, EINVAL, "group %u: flags 0x%x have unknown bits", g, w->groups[g].flags);
 	}
 	return 0;
 }
@@ -93,9 +87,9 @@ static int put_start_call(struct call *call)
 		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", p->reserved);
 	if (p->plan == 0)
 		return why_set(&call->why, EINVAL, "plan: it is 0; ids begin at 1");
-	r = check_count(call, "groups", p->groups, PFS_MAX_GROUPS);
+	r = span_check_count("groups", p->groups, PFS_MAX_GROUPS, &call->why);
 	if (!r)
-		r = check_count(call, "keys", p->keys, PFS_MAX_KEYS);
+		r = span_check_count("keys", p->keys, PFS_MAX_KEYS, &call->why);
 	if (!r)
 		r = put_start_spans(call);
 	if (r)
@@ -134,7 +128,7 @@ const struct operation ioctl_put_start = {
 	.done = put_start_done,
 };
 
-/* ---- PUT_COMMIT, PUT_ABORT --------------------------------------------------------------------------------------- */
+/* ---- PUT_COMMIT, PUT_ABORT ----------------------------------------------------------------------------------- */
 
 static int put_end_call(struct call *call)
 {
@@ -144,7 +138,7 @@ static int put_end_call(struct call *call)
 
 	if (p->plan == 0)
 		return why_set(&call->why, EINVAL, "plan: it is 0; ids begin at 1");
-	r = check_count(call, "groups", p->groups, PFS_MAX_GROUPS);
+	r = span_check_count("groups", p->groups, PFS_MAX_GROUPS, &call->why);
 	if (!r)
 		r = span_take(&call->span, "status_offset", p->status_offset, p->groups, sizeof(uint32_t),
 			(void **)&w->status, &call->why);

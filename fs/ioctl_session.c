@@ -21,7 +21,7 @@ _Static_assert(PFS_RANK_NONE == SESSION_RANK_NONE && PFS_MAX_CLASSES == LAYOUT_M
 		       PFS_MAX_SHARES == LAYOUT_MAX_SHARES,
 	"the store's numbers are the ABI's");
 
-/* ---- ATTACH ------------------------------------------------------------------------------------------------------ */
+/* ---- ATTACH -------------------------------------------------------------------------------------------------- */
 
 static int attach(struct call *call)
 {
@@ -52,7 +52,7 @@ static int attach(struct call *call)
 	a->read_only = ctl_read_only(call->ctl);
 	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
 		a->share[c] = a->rank == PFS_RANK_NONE || c >= layout->classes ? PFS_INDEX_NONE
-									       : layout->share_of_rank[a->rank][c];
+		                                                               : layout->share_of_rank[a->rank][c];
 	rundir_path(&fs->dir, "sock", path);
 	memset(a->socket_path, 0, sizeof(a->socket_path));
 	snprintf(a->socket_path, sizeof(a->socket_path), "%.*s", (int)sizeof(a->socket_path) - 1, path);
@@ -96,7 +96,7 @@ const struct operation ioctl_attach = {
 	.step = attach_step,
 };
 
-/* ---- ranges ------------------------------------------------------------------------------------------------------ */
+/* ---- ranges -------------------------------------------------------------------------------------------------- */
 
 static uint32_t copy_ranges(struct space *space, uint32_t first, struct pfs_range *to, uint32_t capacity,
 	uint32_t *total, uint64_t *version)
@@ -129,7 +129,8 @@ static int segments_begin(struct call *call)
 	int r;
 
 	s->count = 0;
-	r = span_take(&call->span, "ranges_offset", s->ranges_offset, s->capacity, sizeof(*to), (void **)&to, &call->why);
+	r = span_take(
+		&call->span, "ranges_offset", s->ranges_offset, s->capacity, sizeof(*to), (void **)&to, &call->why);
 	if (r)
 		return r;
 	s->generation = space_generation(space);
@@ -138,8 +139,8 @@ static int segments_begin(struct call *call)
 		s->count = 0;
 		before = 0;
 		do {
-			n = copy_ranges(space, s->first + s->count, to ? to + s->count : NULL, s->capacity - s->count, &total,
-				&version);
+			n = copy_ranges(space, s->first + s->count, to ? to + s->count : NULL, s->capacity - s->count,
+				&total, &version);
 			s->count += n;
 			if (!before)
 				before = version;
@@ -167,7 +168,8 @@ static int segments_ack_begin(struct call *call)
 	a->accepted = 0;
 	if (a->count > MAX_ACKS)
 		return why_set(&call->why, E2BIG, "count: %u acks are over the limit of %u", a->count, MAX_ACKS);
-	r = span_take(&call->span, "acks_offset", a->acks_offset, a->count, sizeof(struct pfs_range_ack), &from, &call->why);
+	r = span_take(
+		&call->span, "acks_offset", a->acks_offset, a->count, sizeof(struct pfs_range_ack), &from, &call->why);
 	if (r)
 		return r;
 	if (a->count) {
@@ -187,7 +189,7 @@ const struct operation ioctl_segments_ack = {
 	.begin = segments_ack_begin,
 };
 
-/* ---- STAT and LAST_ERROR ----------------------------------------------------------------------------------------- */
+/* ---- STAT and LAST_ERROR ------------------------------------------------------------------------------------- */
 
 static int stat_begin(struct call *call)
 {

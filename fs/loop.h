@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop threads: each takes requests from the kernel and, where none waits, runs one step of a queued call. So a short
- * request beside long batches waits for at most one step per thread; and after LOOP_REQUESTS requests in a row a step
- * gets its turn, so that batches end under any load.
+ * The loop threads: each takes requests from the kernel and, where none waits, runs one step of a queued call. So a
+ * short request beside long batches waits for at most one step per thread; and after LOOP_REQUESTS requests in a row
+ * a step gets its turn, so that batches end under any load.
  *
- * A thread without work sleeps in epoll: on /dev/fuse and on the queue's kick, both exclusively (one thread wakes for one
- * request), and on fs->leave.
+ * A thread without work sleeps in epoll: on /dev/fuse and on the queue's kick, both exclusively (one thread wakes
+ * for one request), and on fs->leave.
  */
 #ifndef PREFIXFS_FS_LOOP_H
 #define PREFIXFS_FS_LOOP_H

@@ -68,6 +68,12 @@ static int find_mount(const char *path, unsigned *device, bool *ours)
 	return found;
 }
 
+/* What a mount answers that nobody serves any more. */
+static bool is_dead(int error)
+{
+	return error == ENOTCONN || error == ECONNABORTED;
+}
+
 /* errno of stat(@path), asked by a process that may hang in our place: EBUSY when it does. */
 static int stat_from_afar(const char *path)
 {
@@ -95,15 +101,22 @@ static int stat_from_afar(const char *path)
 	return answer;
 }
 
-/* Runs fusermount3; its exit status, or -1. @comm: descriptor for _FUSE_COMMFD, or -1. */
-static int fusermount(const char *const *argv, int comm, pid_t *ret_pid)
+/* Runs fusermount3: -1 when it cannot be run, else its exit status. @comm: descriptor for _FUSE_COMMFD, or -1. What it
+ * says goes to @words. */
+static int fusermount(const char *const *argv, int comm, char *words, size_t bytes)
 {
 	posix_spawn_file_actions_t actions;
-	pid_t pid;
-	int status, r;
 	char variable[32];
+	int said[2], status = 0, r;
+	size_t used = 0;
+	ssize_t n;
+	pid_t pid;
 
+	words[0] = 0;
+	if (pipe2(said, O_CLOEXEC) != 0)
+		return -1;
 	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, said[1], STDERR_FILENO);
 	if (comm >= 0) {
 		/* A copy onto itself clears close-on-exec. */
 		posix_spawn_file_actions_adddup2(&actions, comm, comm);
@@ -114,16 +127,15 @@ static int fusermount(const char *const *argv, int comm, pid_t *ret_pid)
 	posix_spawn_file_actions_destroy(&actions);
 	if (comm >= 0)
 		unsetenv("_FUSE_COMMFD");
-	if (r)
-		return -1;
-	if (ret_pid) {
-		*ret_pid = pid;
-		return 0;
-	}
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return -1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	close(said[1]);
+	while (!r && used < bytes - 1 && (n = read(said[0], words + used, bytes - 1 - used)) > 0)
+		used += (size_t)n;
+	close(said[0]);
+	words[used] = 0;
+	words[strcspn(words, "\n")] = 0;
+	while (!r && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return r ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 static void abort_connection(unsigned device)
@@ -141,8 +153,9 @@ static bool unmount_lazily(const char *path, bool force)
 	if (geteuid() == 0)
 		return umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW | (force ? MNT_FORCE : 0)) == 0;
 	const char *argv[] = {"fusermount3", "-u", "-z", "-q", "--", path, NULL};
+	char words[256];
 
-	return fusermount(argv, -1, NULL) == 0;
+	return fusermount(argv, -1, words, sizeof(words)) == 0;
 }
 
 static bool unmount_cleanly(const char *path)
@@ -150,8 +163,9 @@ static bool unmount_cleanly(const char *path)
 	if (geteuid() == 0)
 		return umount2(path, UMOUNT_NOFOLLOW) == 0;
 	const char *argv[] = {"fusermount3", "-u", "-q", "--", path, NULL};
+	char words[256];
 
-	return fusermount(argv, -1, NULL) == 0;
+	return fusermount(argv, -1, words, sizeof(words)) == 0;
 }
 
 bool mount_present(const struct config *config, unsigned device)
@@ -164,11 +178,9 @@ bool mount_present(const struct config *config, unsigned device)
 
 void mount_remove(const struct config *config, unsigned device, bool dead)
 {
-	if (!mount_present(config, device)) {
-		if (dead) /* moved or hidden by another mount: at least nobody waits there for ever */
-			abort_connection(device);
+	/* A device number that is not at our place any more may be another mount's by now: hands off. */
+	if (!mount_present(config, device))
 		return;
-	}
 	if (!dead && unmount_cleanly(config->mountpoint))
 		return;
 	if (dead)
@@ -204,7 +216,7 @@ static int resolve(struct config *config, struct why *why)
 		strcpy(config->mountpoint, resolved);
 		return 0;
 	}
-	if (errno != ENOTCONN)
+	if (!is_dead(errno))
 		return why_set(why, errno, "mount point %s: %s", given, strerror(errno));
 	strcpy(parent, given);
 	for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--)
@@ -229,7 +241,7 @@ int mount_check(struct config *config, struct why *why)
 	int r = resolve(config, why);
 
 	for (int tries = 0; !r && find_mount(config->mountpoint, &device, &ours) && ours; tries++) {
-		if (stat_from_afar(config->mountpoint) != ENOTCONN || tries == 8)
+		if (!is_dead(stat_from_afar(config->mountpoint)) || tries == 8)
 			return why_set(why, EBUSY, "mount point %s carries a prefixfs already; unmount it first",
 				config->mountpoint);
 		log_warning("%s: taking away a mount that nobody serves", config->mountpoint);
@@ -252,8 +264,9 @@ static int mount_as_root(const struct config *config, int *ret, struct why *why)
 	if (fd < 0)
 		return why_set(why, errno, "/dev/fuse: %s%s", strerror(errno),
 			errno == ENOENT ? "; is the fuse module loaded?" : "");
-	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=%u,group_id=%u,max_read=%u,default_permissions%s",
-		fd, geteuid(), getegid(), MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
+	snprintf(options, sizeof(options),
+		"fd=%d,rootmode=40000,user_id=%u,group_id=%u,max_read=%u,default_permissions%s", fd, geteuid(),
+		getegid(), MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
 	if (mount("prefixfs", config->mountpoint, "fuse.prefixfs", MS_NOSUID | MS_NODEV, options) != 0)
 		return why_set(why, errno, "mounting on %s failed: %s", config->mountpoint, strerror(errno));
 	*ret = STEAL_FD(fd);
@@ -281,26 +294,24 @@ static int receive_fd(int socket)
 
 static int mount_as_user(const struct config *config, int *ret, struct why *why)
 {
-	char options[256];
-	int pair[2], status = 0;
-	pid_t pid;
+	char options[256], words[256];
+	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
 		return why_set(why, errno, "socketpair: %s", strerror(errno));
-	snprintf(options, sizeof(options), "nosuid,nodev,fsname=prefixfs,subtype=prefixfs,default_permissions,max_read=%u%s",
-		MAX_READ, config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
+	snprintf(options, sizeof(options),
+		"nosuid,nodev,fsname=prefixfs,subtype=prefixfs,default_permissions,max_read=%u%s", MAX_READ,
+		config->allow_other == CONFIG_OTHER_YES ? ",allow_other" : "");
 	const char *argv[] = {"fusermount3", "-o", options, "--", config->mountpoint, NULL};
-
-	int r = fusermount(argv, pair[0], &pid);
+	int r = fusermount(argv, pair[0], words, sizeof(words));
 	close(pair[0]);
 	int fd = r == 0 ? receive_fd(pair[1]) : -1;
 	close(pair[1]);
-	if (r)
+	if (r < 0)
 		return why_set(why, ENOENT, "fusermount3 cannot be run; without root it is needed to mount");
-	waitpid(pid, &status, 0);
 	if (fd < 0)
-		return why_set(why, EPERM, "fusermount3 did not mount %s (status %d); its own words stand above",
-			config->mountpoint, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+		return why_set(why, EPERM, "%s was not mounted: %s", config->mountpoint,
+			words[0] ? words : "fusermount3 did not say why");
 	*ret = fd;
 	return 0;
 }
@@ -315,7 +326,8 @@ int mount_make(const struct config *config, int *ret, unsigned *device, struct w
 		return r;
 	if (!find_mount(config->mountpoint, device, &ours) || !ours) {
 		close(fd);
-		return why_set(why, EIO, "%s was mounted, but /proc/self/mountinfo does not show it", config->mountpoint);
+		return why_set(
+			why, EIO, "%s was mounted, but /proc/self/mountinfo does not show it", config->mountpoint);
 	}
 	*ret = fd;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mounting and unmounting, by the kernel's calls as root and through fusermount3 otherwise. Nothing here opens a file of
- * the mount: whoever serves a mount and opens it hangs at exit.
+ * Mounting and unmounting, by the kernel's calls as root and through fusermount3 otherwise. Nothing here opens a
+ * file of the mount: whoever serves a mount and opens it hangs at exit.
  */
 #ifndef PREFIXFS_FS_MOUNT_H
 #define PREFIXFS_FS_MOUNT_H
@@ -10,8 +10,8 @@
 
 #include "fs/config.h"
 
-/* Resolves config->mountpoint and refuses what is no empty directory or carries a live mount; a dead one of ours (nobody
- * answers) is taken away first. */
+/* Resolves config->mountpoint and refuses what is no empty directory or carries a live mount; a dead one of ours
+ * (nobody answers) is taken away first. */
 int mount_check(struct config *config, struct why *why);
 /* Opens /dev/fuse and mounts. *fd is close-on-exec; *device is the mount's st_dev minor, as mountinfo shows it. */
 int mount_make(const struct config *config, int *fd, unsigned *device, struct why *why);

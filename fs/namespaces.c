@@ -16,25 +16,31 @@
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
-enum namespace_state { NAMESPACE_FREE, NAMESPACE_PENDING, NAMESPACE_JUDGED, NAMESPACE_LIVE };
+enum namespace_state {
+	NAMESPACE_FREE,
+	NAMESPACE_PENDING,
+	NAMESPACE_JUDGED,
+	NAMESPACE_LIVE
+};
 
-struct namespace {
+struct namespace
+{
 	enum namespace_state state;
 	uint64_t number;
 	char name[HOST_MAX_NAME + 1];
-	struct space *space;         /* LIVE: referenced */
-	struct space_access access;  /* until LIVE; then the space has it */
+	struct space *space;        /* LIVE: referenced */
+	struct space_access access; /* until LIVE; then the space has it */
 	int64_t created_s;
-	char *text;                  /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
+	char *text; /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
 	size_t bytes;
-	struct why error;            /* the last refusal */
+	struct why error; /* the last refusal */
 };
 
 struct namespaces {
 	struct fs *fs;
 	struct lock lock; /* LOCK_QUEUE; guards the rest */
 	uint64_t last_number;
-	unsigned count;   /* not free */
+	unsigned count; /* not free */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -70,7 +76,7 @@ void namespaces_free(struct namespaces **np)
 	free(n);
 }
 
-/* ---- finding ----------------------------------------------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------------------------------------------- */
 
 static struct namespace *by_number(struct namespaces *n, uint64_t number)
 {
@@ -161,7 +167,7 @@ bool namespaces_of_serial(struct namespaces *n, uint32_t serial, uint64_t *numbe
 	return found;
 }
 
-/* ---- the run folder ---------------------------------------------------------------------------------------------- */
+/* ---- the run folder ------------------------------------------------------------------------------------------ */
 
 static void file_name(const char *name, char to[HOST_MAX_NAME + 8])
 {
@@ -197,7 +203,7 @@ static void forget(struct namespaces *n, const char *name)
 	unlink(path);
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------ */
+/* ---- making -------------------------------------------------------------------------------------------------- */
 
 static int add(struct namespaces *n, const char *name, const struct space_access *access, struct space *space,
 	uint64_t *number, struct why *why)
@@ -209,7 +215,8 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 	if (by_name(n, name))
 		r = why_set(why, EEXIST, "namespace %s exists", name);
 	else if (n->count >= n->fs->config->max_namespaces)
-		r = why_set(why, EMFILE, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
+		r = why_set(
+			why, EMFILE, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
 	for (unsigned i = 0; i < NAMESPACES_MAX && !a && !r; i++)
 		if (n->at[i].state == NAMESPACE_FREE)
 			a = &n->at[i];
@@ -229,8 +236,8 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 	return r;
 }
 
-int namespaces_make(struct namespaces *n, const char *name, const struct space_access *access, uint64_t *number,
-	struct why *why)
+int namespaces_make(
+	struct namespaces *n, const char *name, const struct space_access *access, uint64_t *number, struct why *why)
 {
 	int r = host_check_name(name, strlen(name), why);
 
@@ -354,7 +361,7 @@ int namespaces_set_access(struct namespaces *n, uint64_t number, const struct sp
 	return r;
 }
 
-/* ---- the layout -------------------------------------------------------------------------------------------------- */
+/* ---- the layout ---------------------------------------------------------------------------------------------- */
 
 /* Could more text make it whole? Everything else that is wrong with it, layout_parse says. */
 static bool incomplete(const char *text, size_t bytes)
@@ -388,8 +395,8 @@ static int gather(struct namespace *a, uint64_t offset, const char *text, size_t
 	if (offset == 0)
 		a->bytes = 0;
 	if (offset != a->bytes)
-		return why_set(why, EINVAL, "layout: %zu bytes at %" PRIu64 " do not follow the %zu that are there", bytes,
-			offset, a->bytes);
+		return why_set(why, EINVAL, "layout: %zu bytes at %" PRIu64 " do not follow the %zu that are there",
+			bytes, offset, a->bytes);
 	if (bytes > LAYOUT_MAX_JSON - a->bytes)
 		return why_set(why, EFBIG, "layout: the text passes the limit of %u bytes", LAYOUT_MAX_JSON);
 	if (!a->text)
@@ -418,8 +425,8 @@ static int judge(struct namespaces *n, const struct namespace_info *info, const 
 	return r ? r : host_space_create(n->fs->host, info->name, layout, &info->access, space, why);
 }
 
-int namespaces_write_layout(struct namespaces *n, uint64_t number, uint64_t offset, const char *text, size_t bytes,
-	struct why *why)
+int namespaces_write_layout(
+	struct namespaces *n, uint64_t number, uint64_t offset, const char *text, size_t bytes, struct why *why)
 {
 	cleanup(freep) char *copy = NULL;
 	struct namespace_info info;

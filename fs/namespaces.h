@@ -8,9 +8,9 @@
  *   LIVE      it has everything; its layout can only be read
  *   gone      rmdir
  *
- * Each has a number, never reused, which its node ids carry: they stay the same when a pending one becomes live. The space's
- * serial is the store's own number. What is needed to make a live one again lies in the run folder (fs/rundir.h), for the
- * successor of a serving process that died.
+ * Each has a number, never reused, which its node ids carry: they stay the same when a pending one becomes live. The
+ * space's serial is the store's own number. What is needed to make a live one again lies in the run folder
+ * (fs/rundir.h), for the successor of a serving process that died.
  *
  * Thread-safe. One lock, a leaf (LOCK_QUEUE), guards the table; the store is never called under it.
  */
@@ -52,9 +52,9 @@ int namespaces_make(struct namespaces *namespaces, const char *name, const struc
 int namespaces_remove(struct namespaces *namespaces, const char *name, struct why *why);
 int namespaces_set_access(struct namespaces *namespaces, uint64_t number, const struct space_access *access);
 
-/* write(2) on layout: @bytes at @offset, which must follow what was written before; at 0 it begins anew. When the whole is
- * complete JSON it is judged. EINVAL with the sentence (also in layout.error), EFBIG, EEXIST for a live one, EBUSY while
- * another write is judged. White space after the layout of a live one is let pass. */
+/* write(2) on layout: @bytes at @offset, which must follow what was written before; at 0 it begins anew. When the
+ * whole is complete JSON it is judged. EINVAL with the sentence (also in layout.error), EFBIG, EEXIST for a live
+ * one, EBUSY while another write is judged. White space after the layout of a live one is let pass. */
 int namespaces_write_layout(struct namespaces *namespaces, uint64_t number, uint64_t offset, const char *text,
 			    size_t bytes, struct why *why);
 /* O_TRUNC: the text of a pending one begins anew; nothing happens to a live one's: EEXIST. */

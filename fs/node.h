@@ -6,9 +6,9 @@
  *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number 18
  *   of everything else    0 | kind 7 | number of the namespace or session 56
  *
- * The low bits of the namespace's number and of the record's generation are enough: an id that the kernel still holds is
- * at most seconds old, and 16,384 namespaces or 262,144 reuses of one record number do not pass in that time. A number of
- * a record that needs more than 28 bits has no id (node_pack answers 0).
+ * The low bits of the namespace's number and of the record's generation are enough: an id that the kernel still
+ * holds is at most seconds old, and 16,384 namespaces or 262,144 reuses of one record number do not pass in that
+ * time. A number of a record that needs more than 28 bits has no id (node_pack answers 0).
  */
 #ifndef PREFIXFS_FS_NODE_H
 #define PREFIXFS_FS_NODE_H

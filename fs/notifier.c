@@ -36,10 +36,10 @@ struct notifier {
 	bool running;
 	_Atomic bool stopping;
 	_Atomic uint64_t dropped;
-	_Atomic bool told;         /* the eventfd was written since the thread looked */
-	_Atomic uint32_t polling;  /* length of the list below; written under the lock, read without */
-	struct lock lock;          /* LOCK_QUEUE; guards the rest */
-	uint32_t first, count;     /* of the ring */
+	_Atomic bool told;        /* the eventfd was written since the thread looked */
+	_Atomic uint32_t polling; /* length of the list below; written under the lock, read without */
+	struct lock lock;         /* LOCK_QUEUE; guards the rest */
+	uint32_t first, count;    /* of the ring */
 	struct poller *pollers;
 	uint32_t poller_capacity;
 	struct gone gone[GONE_MAX];
@@ -115,7 +115,7 @@ uint64_t notifier_dropped(const struct notifier *n)
 	return atomic_load_explicit(&n->dropped, memory_order_relaxed);
 }
 
-/* ---- pollers --------------------------------------------------------------------------------------------------- */
+/* ---- pollers ------------------------------------------------------------------------------------------------- */
 
 void notifier_add_poller(struct notifier *n, struct ctl *ctl, struct fuse_pollhandle *handle)
 {
@@ -184,7 +184,7 @@ static struct fuse_pollhandle *next_ready_poller(struct notifier *n)
 	return handle;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------------- */
 
 static bool next_gone(struct notifier *n, struct gone *gone)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one thread that tells the kernel things without being asked: names that went, files that became readable. It may
- * block there on a directory that a request of ours holds, so no request ever waits for it, and it ends before the loops.
+ * block there on a directory that a request of ours holds, so no request ever waits for it, and it ends before the
+ * loops.
  *
  * The queue of names is bounded; what does not fit is dropped and counted: names are remembered by the kernel for
  * FS_ENTRY_S only, which heals it.

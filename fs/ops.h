@@ -3,8 +3,8 @@
  * The FUSE operations, in two files: names and directories (ops_dir.c), contents (ops_file.c). Each decodes, asks one
  * other part, and replies.
  *
- * What the tree cannot do: making, renaming or linking anything but a namespace is EROFS; removing or changing what stands
- * by itself is EPERM.
+ * What the tree cannot do: making, renaming or linking anything but a namespace is EROFS; removing or changing what
+ * stands by itself is EPERM.
  */
 #ifndef PREFIXFS_FS_OPS_H
 #define PREFIXFS_FS_OPS_H

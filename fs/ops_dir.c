@@ -132,7 +132,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 		fuse_reply_readlink(req, target);
 }
 
-/* ---- making and removing --------------------------------------------------------------------------------------------- */
+/* ---- making and removing ------------------------------------------------------------------------------------- */
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
 {
@@ -167,8 +167,9 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	int r = look_at(fs, parent, &dir);
 
 	if (!r)
-		r = dir.node.kind == NODE_NAMESPACES ? namespaces_make(fs->namespaces, name, &access, &node.number, &why)
-						     : -EROFS;
+		r = dir.node.kind == NODE_NAMESPACES
+		            ? namespaces_make(fs->namespaces, name, &access, &node.number, &why)
+		            : -EROFS;
 	if (why.error)
 		log_info("mkdir ns/%s: %s", name, why.text);
 	if (!r)
@@ -196,7 +197,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	else if (!r)
 		r = dir.node.kind == NODE_RECORD ? space_record_evict(dir.namespace.space, dir.record.number,
 							   dir.record.generation, true, NULL)
-						 : -EPERM;
+		                                 : -EPERM;
 	look_end(&look);
 	look_end(&dir);
 	fuse_reply_err(req, -r);
@@ -227,7 +228,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	fuse_reply_err(req, -r);
 }
 
-/* ---- reading directories ----------------------------------------------------------------------------------------------- */
+/* ---- reading directories ------------------------------------------------------------------------------------- */
 
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -242,8 +243,8 @@ static size_t add_plain(fuse_req_t req, char *to, size_t room, const struct walk
 	return fuse_add_direntry(req, to, room, e->name, &st, (off_t)e->next);
 }
 
-/* With attributes, which saves a lookup each; without for records, of which there may be a million that nobody looks at:
- * the kernel keeps an inode for each that it was told about. */
+/* With attributes, which saves a lookup each; without for records, of which there may be a million that nobody looks
+ * at: the kernel keeps an inode for each that it was told about. */
 static size_t add_plus(fuse_req_t req, char *to, size_t room, const struct walk *walk, const struct walk_entry *e)
 {
 	struct fuse_entry_param entry = {.attr = {.st_ino = node_pack(e->node), .st_mode = e->type}};
@@ -277,7 +278,7 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 		while (walk_next(&walk, at, &e)) {
 			size_t n = plus ? add_plus(req, buffer + used, room - used, &walk, &e)
-					: add_plain(req, buffer + used, room - used, &e);
+			                : add_plain(req, buffer + used, room - used, &e);
 
 			if (n > room - used)
 				break;
@@ -322,7 +323,9 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 		space_unref(&info.space);
 	}
 	st.f_blocks = report.memory_bytes / 4096;
-	st.f_bfree = st.f_bavail = report.memory_bytes > report.used_bytes ? (report.memory_bytes - report.used_bytes) / 4096 : 0;
+	st.f_bfree = st.f_bavail = report.memory_bytes > report.used_bytes
+	                                   ? (report.memory_bytes - report.used_bytes) / 4096
+	                                   : 0;
 	st.f_files = records;
 	fuse_reply_statfs(req, &st);
 }

@@ -17,7 +17,7 @@
 #include "fs/text.h"
 #include "fs/tree.h"
 
-/* ---- opening --------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------------- */
 
 static int open_text(struct fs *fs, const struct look *look, struct fuse_file_info *fi)
 {
@@ -25,8 +25,7 @@ static int open_text(struct fs *fs, const struct look *look, struct fuse_file_in
 
 	if (!text)
 		return -ENOMEM;
-	fi->fh = handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free);
-	if (fi->fh)
+	if (handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free, &fi->fh))
 		return 0;
 	text_free(text);
 	return -ENFILE;
@@ -113,7 +112,7 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_in
 	fuse_reply_err(req, 0);
 }
 
-/* ---- reading and writing --------------------------------------------------------------------------------------------- */
+/* ---- reading and writing ------------------------------------------------------------------------------------- */
 
 static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t size, uint64_t offset)
 {
@@ -145,7 +144,8 @@ static void read_record(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t si
 		n = -EINVAL;
 	else if (n == 0)
 		n = space_record_read(look.namespace.space, look.record.number, look.record.generation,
-			look.node.kind == NODE_ROW, offset, buffer, size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES);
+			look.node.kind == NODE_ROW, offset, buffer,
+			size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES);
 	look_end(&look);
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
@@ -193,15 +193,16 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct f
 	fuse_reply_poll(req, readable ? POLLIN | POLLRDNORM : 0);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------------- */
 
 static void op_init(void *context, struct fuse_conn_info *conn)
 {
 	struct fs *fs = context;
-	unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA |
-			    FUSE_CAP_IOCTL_DIR | FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_WRITEBACK_CACHE;
+	unsigned unwanted = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
+	                    FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_IOCTL_DIR | FUSE_CAP_POSIX_LOCKS |
+	                    FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_WRITEBACK_CACHE;
 	unsigned wanted = FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS |
-			  FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ;
+	                  FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ;
 
 	conn->want &= ~unwanted;
 	conn->want |= wanted & conn->capable;

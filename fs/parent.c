@@ -27,7 +27,7 @@
 
 #define LAST_LINES 20
 #define LINE_BYTES 512
-#define STOP_MS 900      /* a serving process that has not ended by then after STOP is killed */
+#define STOP_MS 900 /* a serving process that has not ended by then after STOP is killed */
 #define DEATHS_WITHIN_S 60
 #define MAX_DEATHS 1000
 
@@ -42,8 +42,8 @@ struct parent {
 	unsigned device; /* of the present mount */
 	int keeper, log; /* channel to the serving process, its standard error; or -1 */
 	pid_t child;
-	bool ready;      /* READY came from the present serving process */
-	bool stopping;   /* a signal asked for the end */
+	bool ready;       /* READY came from the present serving process */
+	bool stopping;    /* a signal asked for the end */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	unsigned restarts;
 	struct kept kept;
@@ -73,7 +73,8 @@ static int open_listener(struct parent *p, struct why *why)
 	rundir_path(&p->dir, "sock", path);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%.*s", (int)sizeof(address.sun_path) - 1, path);
 	unlink(path);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || chmod(path, 0666) != 0 || listen(fd, 128) != 0)
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || chmod(path, 0666) != 0 ||
+		listen(fd, 128) != 0)
 		return why_set(why, errno, "socket %s: %s", path, strerror(errno));
 	p->listener = STEAL_FD(fd);
 	return 0;
@@ -244,8 +245,8 @@ static void read_keeper(struct parent *p)
 		switch (m.kind) {
 		case KEEPER_READY:
 			p->ready = true;
-			release_launcher(p);
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
+			release_launcher(p);
 			break;
 		case KEEPER_KEEP:
 			kept_add(&p->kept, &m, fd);
@@ -349,8 +350,8 @@ static void write_last_exit(struct parent *p, const char *reason)
 	if (!file)
 		return;
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &day));
-	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when, (int)p->child,
-		p->config->mountpoint, p->restarts);
+	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when,
+		(int)p->child, p->config->mountpoint, p->restarts);
 	unsigned lines = p->line_count + (p->partial ? 1 : 0);
 	for (unsigned i = lines > LAST_LINES ? lines - LAST_LINES : 0; i < lines; i++)
 		fprintf(file, "  %s\n", p->lines[i % LAST_LINES]);
@@ -431,8 +432,8 @@ static int judge(struct parent *p, int status)
 	unsigned recent = count_death(p);
 	if (recent >= p->config->deaths) {
 		snprintf(sentence, sizeof(sentence),
-			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more", recent,
-			DEATHS_WITHIN_S, how, p->dir.path);
+			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
+			recent, DEATHS_WITHIN_S, how, p->dir.path);
 		say(p, sentence);
 		return 1;
 	}

@@ -23,17 +23,18 @@ int rundir_init(struct rundir *dir, const char *run_dir, const char *mountpoint,
 
 	dir->lock = -1;
 	for (const char *c = slash ? slash + 1 : mountpoint; *c && used < sizeof(name) - 1; c++) {
-		bool plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') || *c == '_';
+		bool plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
+		             *c == '_';
 
 		name[used++] = plain ? *c : '_';
 	}
 	name[used] = 0;
 	digest_128(mountpoint, strlen(mountpoint), digest);
-	int length = snprintf(dir->path, sizeof(dir->path), "%s/%s-%02x%02x%02x%02x", run_dir, name, digest[0], digest[1],
-		digest[2], digest[3]);
+	int length = snprintf(dir->path, sizeof(dir->path), "%s/%s-%02x%02x%02x%02x", run_dir, name, digest[0],
+		digest[1], digest[2], digest[3]);
 	if (length < 0 || (size_t)length + sizeof("/sock") > sizeof(dir->path))
-		return why_set(why, ENAMETOOLONG, "run_dir: '%s' is too long; the socket's path must fit %zu bytes", run_dir,
-			sizeof(dir->path));
+		return why_set(why, ENAMETOOLONG, "run_dir: '%s' is too long; the socket's path must fit %zu bytes",
+			run_dir, sizeof(dir->path));
 	return 0;
 }
 
@@ -100,7 +101,8 @@ int rundir_claim(struct rundir *dir, bool for_all, struct why *why)
 
 		pid[n > 0 ? n : 0] = 0;
 		pid[strcspn(pid, "\n")] = 0;
-		return why_set(why, EBUSY, "another prefixfsd (pid %s) serves this mount point; it holds %s", pid, path);
+		return why_set(
+			why, EBUSY, "another prefixfsd (pid %s) serves this mount point; it holds %s", pid, path);
 	}
 	empty(dir, false);
 	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());

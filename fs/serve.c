@@ -31,7 +31,7 @@ void fs_end(struct fs *fs)
 		log_error("the end cannot be told: %s", strerror(errno));
 }
 
-/* ---- what the store tells ------------------------------------------------------------------------------------------ */
+/* ---- what the store tells ------------------------------------------------------------------------------------ */
 
 static void on_changed(void *context, struct space *space, enum host_change what)
 {
@@ -57,7 +57,7 @@ static void on_keep(void *context, const char *what, const char *name, uint64_t 
 		log_warning("the parent does not hold the %s of %s: %s", what, name, strerror(-r));
 }
 
-/* ---- beginning ----------------------------------------------------------------------------------------------------- */
+/* ---- beginning ----------------------------------------------------------------------------------------------- */
 
 static int open_host(struct fs *fs, struct why *why)
 {
@@ -91,7 +91,9 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
 	vsnprintf(line, sizeof(line), format, args);
 	line[strcspn(line, "\n")] = 0;
 	if (line[0])
-		log_line(level <= FUSE_LOG_ERR ? LOG_LEVEL_ERROR : level <= FUSE_LOG_INFO ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG,
+		log_line(level <= FUSE_LOG_ERR    ? LOG_LEVEL_ERROR
+			 : level <= FUSE_LOG_INFO ? LOG_LEVEL_INFO
+						  : LOG_LEVEL_DEBUG,
 			"fuse: %s", line);
 }
 
@@ -124,7 +126,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->notifier = notifier_new(fs);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces || !fs->doorman)
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
+		!fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	r = open_host(fs, why);
 	if (r)
@@ -133,10 +136,10 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	return open_session(fs, fuse, why);
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------------------- */
 
-/* The notifier first, while requests are still served: it may wait in the kernel for one of them. Then every request that
- * waits is answered, and the loops leave. */
+/* The notifier first, while requests are still served: it may wait in the kernel for one of them. Then every request
+ * that waits is answered, and the loops leave. */
 static void close_traffic(struct fs *fs, struct loops *loops)
 {
 	struct call *call;
@@ -206,13 +209,15 @@ int serve_run(const struct config *config)
 	struct why why = WHY_INIT;
 	int fuse, listener, status = 0;
 
-	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) != 5) {
+	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) !=
+			   5) {
 		log_error("--serve is what the parent says to itself, not an option for users");
 		free(fs);
 		return SERVE_EXIT_REFUSED;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they mean. */
+	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they
+	 * mean. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);

@@ -15,12 +15,11 @@ struct span {
 	uint64_t bytes;
 };
 
-/* @count elements of @size bytes at @offset, which must be a multiple of 8 and lie wholly inside: EINVAL. *ret is NULL for
- * no elements, whatever the offset. @name names the argument in the sentence. */
+/* @count elements of @size bytes at @offset, which must be a multiple of 8 and lie wholly inside: EINVAL. *ret is
+ * NULL for no elements, whatever the offset. @name names the argument in the sentence. */
 int span_take(const struct span *span, const char *name, uint64_t offset, uint64_t count, uint32_t size, void **ret,
 	      struct why *why);
-/* The same, where offset 0 means that the array is not wanted: *ret is NULL then. */
-int span_take_optional(const struct span *span, const char *name, uint64_t offset, uint64_t count, uint32_t size,
-		       void **ret, struct why *why);
+/* Is @count from 1 to @limit? EINVAL for an empty batch, E2BIG over the limit. */
+int span_check_count(const char *name, uint32_t count, uint32_t limit, struct why *why);
 
 #endif

@@ -16,11 +16,11 @@
 #define RANGES_AT_ONCE 64u
 
 static const char readme[] =
-	"This is prefixfs: the KV-cache tiers of this host, as a mount. Engines work through libprefixfs; this is for people.\n"
+	"This is prefixfs: the KV-cache tiers of this host, as a mount. Engines use libprefixfs; this is for people.\n"
 	"\n"
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
-	"health                  `ok` or `degraded: why` in the first line; then backing, processes, the socket, restarts\n"
+	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
 	"tiers                   one line a tier: bytes, bytes used, state\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
@@ -30,7 +30,7 @@ static const char readme[] =
 	"  stats                 counters, one `name value` a line\n"
 	"  records/<tokens>-<key>/   a run of pages: tokens at its end in 16 hex digits, key of its end in 64\n"
 	"    header              everything about it, one `name: value` a line\n"
-	"    pages, row          the bytes: each page's values, the state at its end; an absent value reads as ENODATA\n"
+	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
 	"    parent              link to the record that it follows\n"
 	"\n"
 	"To make a namespace:    mkdir ns/x && cat layout.json > ns/x/layout\n"
@@ -58,17 +58,18 @@ static void print_health(struct fs *fs, FILE *to)
 			continue;
 		}
 		space_report(info.space, &report);
-		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n", info.name,
-			segment_backing_name(segment_backing(space_segment(info.space))), report.resident_bytes,
-			report.granted_bytes);
+		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
+			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
+			report.resident_bytes, report.granted_bytes);
 		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check", report.stats.corrupt,
-				info.name);
+			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
+				report.stats.corrupt, info.name);
 		else if (report.stats.read_errors)
-			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors, info.name);
-		else if (report.stats.grants_failed)
-			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory", report.stats.grants_failed,
+			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
 				info.name);
+		else if (report.stats.grants_failed)
+			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory",
+				report.stats.grants_failed, info.name);
 		space_unref(&info.space);
 	}
 	if (lines)
@@ -80,8 +81,8 @@ static void print_health(struct fs *fs, FILE *to)
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
 	if (rundir_read(&fs->dir, "last_exit", reason, sizeof(reason)) > 0) {
 		reason[strcspn(reason, "\n")] = 0;
-		fprintf(to, "last exit: %s; more in %s/last_exit\n", strncmp(reason, "reason: ", 8) ? reason : reason + 8,
-			fs->dir.path);
+		fprintf(to, "last exit: %s; more in %s/last_exit\n",
+			strncmp(reason, "reason: ", 8) ? reason : reason + 8, fs->dir.path);
 	}
 	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
 	free(spaces);
@@ -99,10 +100,10 @@ static void print_session(const struct session_info *s, FILE *to)
 {
 	fprintf(to,
 		"namespace: %s\npid: %d\nuid: %u\nattached: %s\nread_only: %s\nage_s: %" PRId64 "\nput_plans: %u\n"
-		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npinned_values: %" PRIu64 "\noldest_ms: %" PRIu64 "\n",
+		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npins: %u\noldest_ms: %" PRIu64 "\n",
 		s->space, (int)s->pid, s->uid, s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
 		(int64_t)clock_wall_s() - s->opened_s, s->put_plans, s->get_plans, s->handles, s->prepared_bytes,
-		s->pinned_values, s->oldest_ms);
+		s->pins, s->oldest_ms);
 	if (s->rank == SESSION_RANK_NONE)
 		fprintf(to, "rank: none\n");
 	else
@@ -118,7 +119,8 @@ static void print_segment(struct fs *fs, struct space *space, FILE *to)
 	uint64_t version = 0;
 
 	fprintf(to,
-		"bytes: %" PRIu64 "\npage_bytes: %" PRIu64 "\nbacking: %s\nresident_bytes: %" PRIu64 "\ngeneration: %" PRIu64 "\n",
+		"bytes: %" PRIu64 "\npage_bytes: %" PRIu64 "\nbacking: %s\nresident_bytes: %" PRIu64
+		"\ngeneration: %" PRIu64 "\n",
 		segment_bytes(segment), segment_page_bytes(segment), segment_backing_name(segment_backing(segment)),
 		segment_resident_bytes(segment), space_generation(space));
 	space_ranges(space, 0, NULL, 0, &total, &version);
@@ -128,9 +130,9 @@ static void print_segment(struct fs *fs, struct space *space, FILE *to)
 		for (uint32_t i = 0; i < n; i++)
 			fprintf(to,
 				"range %u: offset=%" PRIu64 " length=%" PRIu64 " slot_bytes=%" PRIu64
-				" class=%u share=%u node=%d generation=%u\n", ranges[i].id, ranges[i].offset, ranges[i].length,
-				ranges[i].slot_bytes, ranges[i].class_index, ranges[i].share, (int)ranges[i].node,
-				ranges[i].generation);
+				" class=%u share=%u node=%d generation=%u\n",
+				ranges[i].id, ranges[i].offset, ranges[i].length, ranges[i].slot_bytes,
+				ranges[i].class_index, ranges[i].share, (int)ranges[i].node, ranges[i].generation);
 }
 
 static void print_key(FILE *to, const char *name, const struct key *key)
@@ -162,10 +164,11 @@ static void print_header(const struct record_info *r, FILE *to)
 	}
 	fprintf(to,
 		"whole: %s\npinned: %s\npins: %u\nchildren: %u\npage_bytes: %" PRIu64 "\nvalues: %" PRIu64
-		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n", yes(r->whole), yes(r->pinned),
-		r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values, r->row_bytes);
-	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\n", r->created_s,
-		r->last_use_s, now - r->created_s, now - r->last_use_s);
+		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n",
+		yes(r->whole), yes(r->pinned), r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values,
+		r->row_bytes);
+	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\n",
+		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s);
 	fprintf(to, "number: %u\ngeneration: %u\n", r->number, r->generation);
 }
 

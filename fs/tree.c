@@ -71,7 +71,7 @@ static mode_t kind_type(enum node_kind kind)
 	return kind == NODE_SESSION ? S_IFREG : S_IFDIR;
 }
 
-/* ---- attributes ---------------------------------------------------------------------------------------------------- */
+/* ---- attributes ---------------------------------------------------------------------------------------------- */
 
 static void owned_by_mount(const struct fs *fs, struct stat *st, mode_t mode)
 {
@@ -134,7 +134,7 @@ static void fill_stat(struct fs *fs, struct look *look)
 	switch (look->node.kind) {
 	case NODE_LAYOUT:
 		size = look->namespace.space ? strlen(space_layout(look->namespace.space)->json) + 1
-					     : look->namespace.text_bytes;
+		                             : look->namespace.text_bytes;
 		break;
 	case NODE_PAGES:
 		size = look->record.page_bytes;
@@ -170,7 +170,7 @@ double look_patience(const struct look *look)
 	}
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------------------------------------------- */
 
 /* The record that look->node names. */
 static int get_record(struct look *look)
@@ -184,7 +184,7 @@ static int get_record(struct look *look)
 		return -ENOENT;
 	return look->node.kind == NODE_HEADER ? space_record_get(look->namespace.space, look->record.number,
 							look->record.generation, &look->record)
-					      : 0;
+	                                      : 0;
 }
 
 static int get_session(struct fs *fs, struct look *look)
@@ -267,7 +267,8 @@ static int find_record(const struct look *dir, const char *name, struct node *no
 static int find_fixed(const struct look *dir, const char *name, struct node *node)
 {
 	for (size_t i = 0; i < FIXED; i++)
-		if (fixed[i].parent == dir->node.kind && !strcmp(fixed[i].name, name) && fixed_present(&fixed[i], dir)) {
+		if (fixed[i].parent == dir->node.kind && !strcmp(fixed[i].name, name) &&
+			fixed_present(&fixed[i], dir)) {
 			*node = dir->node;
 			node->kind = fixed[i].kind;
 			return 0;
@@ -318,7 +319,7 @@ int look_up(struct fs *fs, const struct look *dir, const char *name, struct look
 	return id ? look_at(fs, id, look) : -EOVERFLOW;
 }
 
-/* ---- walking ------------------------------------------------------------------------------------------------------- */
+/* ---- walking ------------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {

@@ -2,10 +2,10 @@
  *
  * The tree: from a node id to what it is now, and what a directory holds.
  *
- * Permissions follow the namespace's mode M: its directories have M, its files the read bits of M, ctl the read and write
- * bits. The kernel checks them (default_permissions). Sizes of small texts are 0, as in /proc: they change between stat and
- * open, and cat, grep, wc and Python read to the end of such a file, while a wrong size would cut them short. layout has
- * its true size, since it never changes, and pages and row have theirs.
+ * Permissions follow the namespace's mode M: its directories have M, its files the read bits of M, ctl the read and
+ * write bits. The kernel checks them (default_permissions). Sizes of small texts are 0, as in /proc: they change
+ * between stat and open, and cat, grep, wc and Python read to the end of such a file, while a wrong size would cut
+ * them short. layout has its true size, since it never changes, and pages and row have theirs.
  */
 #ifndef PREFIXFS_FS_TREE_H
 #define PREFIXFS_FS_TREE_H

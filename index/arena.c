@@ -111,7 +111,7 @@ static void units_free(struct arena *arena, uint32_t from, uint32_t to)
 
 static uint32_t words_units(uint32_t words)
 {
-	return (words + ARENA_UNIT_WORDS - 1) / ARENA_UNIT_WORDS;
+	return words / ARENA_UNIT_WORDS + (words % ARENA_UNIT_WORDS != 0);
 }
 
 /* An aligned run of order @order from beyond the top; what alignment skips becomes free. */

@@ -9,8 +9,8 @@
 #ifndef PREFIXFS_INDEX_ARENA_H
 #define PREFIXFS_INDEX_ARENA_H
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ARENA_NONE 0xffffffffu
 #define ARENA_ORDERS 28u /* a bit each in a word */

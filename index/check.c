@@ -6,13 +6,13 @@
 
 #include <stdlib.h>
 
-#define MUST(condition, record)                                                                                 \
-	do {                                                                                                    \
-		if (!(condition)) {                                                                             \
+#define MUST(condition, record) \
+	do { \
+		if (!(condition)) { \
 			fprintf(stderr, "index: %s:%d: record %u: not so: %s\n", __FILE__, __LINE__, (record), \
-				#condition);                                                                    \
-			abort();                                                                                \
-		}                                                                                               \
+				#condition); \
+			abort(); \
+		} \
 	} while (0)
 
 struct totals {
@@ -22,7 +22,8 @@ struct totals {
 };
 
 /* Words, entries, anchors of one place. */
-static void check_place(const struct index *index, uint32_t record, uint32_t page, struct totals *t, uint32_t *unsettled)
+static void check_place(
+	const struct index *index, uint32_t record, uint32_t page, struct totals *t, uint32_t *unsettled)
 {
 	const struct record *r = &index->records[record];
 	const struct tables *tables = index->tables;
@@ -141,7 +142,8 @@ static void check_table(const struct index *index, uint32_t record)
 			MUST(key_equal(&index->tables->entries[word & WORD_ENTRY].key, &t->endpoint), record);
 	}
 	if (r->state == RECORD_LIVE && r->flags & RECORD_FLAG_WHOLE)
-		MUST(t->whole_next < index->record_top && index->records[t->whole_next].flags & RECORD_FLAG_WHOLE, record);
+		MUST(t->whole_next < index->record_top && index->records[t->whole_next].flags & RECORD_FLAG_WHOLE,
+			record);
 }
 
 static void check_order(const struct index *index, uint32_t record, struct totals *t)
@@ -152,7 +154,7 @@ static void check_order(const struct index *index, uint32_t record, struct total
 	bool idle = r->state == RECORD_LIVE && !r->pins && !r->unsettled && !(r->flags & RECORD_FLAG_HELD);
 
 	if (r->policy_slot != INDEX_NONE) {
-		MUST(r->state == RECORD_LIVE, record);
+		MUST(r->state == RECORD_LIVE && leaf && !(r->flags & RECORD_FLAG_HELD), record);
 		t->in_lost += !!(r->flags & RECORD_FLAG_ORPHAN);
 		t->in_pages += !(r->flags & RECORD_FLAG_ORPHAN);
 	} else {
@@ -204,7 +206,7 @@ static void check_record(const struct index *index, uint32_t record, struct tota
 	check_order(index, record, t);
 	/* twins that could have joined have */
 	if (r->state == RECORD_LIVE && record_is_zero(r) && r->parent != INDEX_NONE && !r->pins && !r->unsettled &&
-	    r->parent_page != INDEX_PAGE_ROW) {
+		r->parent_page != INDEX_PAGE_ROW) {
 		const struct record *p = &index->records[r->parent];
 
 		MUST(p->state != RECORD_LIVE || p->pages != r->parent_page + 1u ||
@@ -242,7 +244,6 @@ void index_check(struct index *index)
 	MUST(t.count.hollow_pages == c->hollow_pages, INDEX_NONE);
 	MUST(t.count.orphans == c->orphans, INDEX_NONE);
 	MUST(t.count.victims_pending == c->victims_pending, INDEX_NONE);
-	MUST(c->victims_selected ==
-			c->victims_freed + c->victims_restored + c->victims_obsolete + c->victims_pending,
+	MUST(c->victims_selected == c->victims_freed + c->victims_restored + c->victims_obsolete + c->victims_pending,
 		INDEX_NONE);
 }

@@ -2,11 +2,11 @@
  *
  * What leaves.
  *
- * A record is in an order (pages or orphans; rows) from when it first could go until the order hands it out. It is not
- * taken out when it is pinned or gets a child: whoever is handed out and cannot go is left out, and comes back when its
- * last pin, child or unsettled value goes (candidate_consider). A pinned record that is handed out is selected: its last
- * page is owed, and goes with its last pin unless it is used before. One call selects at most one, or a single request
- * among many busy records would later cost each of them a page.
+ * A record is in an order (pages or orphans; rows) from when it could first go until it gets a child or is handed out.
+ * Pins and new values do not take it out, they come and go too often: whoever is handed out and has values of groups
+ * under way is left out, and comes back when the last of them is settled (candidate_consider). A pinned record that is
+ * handed out is selected: its last page is owed, and goes with its last pin unless it is used before. One call selects
+ * at most one, or a single request among many busy records would later cost each of them a page.
  *
  * A WHOLE ring that cannot go counts as used now: it stays in the order, since what holds it up may be any member.
  */
@@ -93,6 +93,16 @@ void candidate_withdraw(struct index *index, uint32_t record)
 	if (r->policy_slot != INDEX_NONE)
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE)
+		policy_lru.remove(index->rows, record);
+}
+
+void candidate_recheck(struct index *index, uint32_t record)
+{
+	struct record *r = &index->records[record];
+
+	if (r->policy_slot != INDEX_NONE && !page_candidate(r))
+		policy_lru.remove(page_order(index, r), record);
+	if (r->row_slot != INDEX_NONE && !row_candidate(r))
 		policy_lru.remove(index->rows, record);
 }
 
@@ -207,7 +217,7 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
-	for (uint32_t tries = 0; tries < INDEX_MAX_TRIES; tries++) {
+	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->lost);
 
 		if (record == INDEX_NONE)
@@ -256,7 +266,7 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
-	for (uint32_t tries = 0; tries < INDEX_MAX_TRIES; tries++) {
+	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->rows);
 
 		if (record == INDEX_NONE)

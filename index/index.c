@@ -18,7 +18,7 @@ static size_t records_bytes(const struct index *index)
 static uint64_t arena_units(const struct index *index, uint32_t max_pages)
 {
 	uint64_t words = (uint64_t)max_pages * (index->page_columns + 1) +
-			 (uint64_t)index->tables->record_capacity * (index->row_columns + 2);
+	                 (uint64_t)index->tables->record_capacity * (index->row_columns + 2);
 	uint64_t units = words / ARENA_UNIT_WORDS * 2 + (1u << 20);
 
 	return units < 1u << 31 ? units : 1u << 31;
@@ -29,9 +29,11 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	struct tables *tables = config->tables;
 
 	if (!config->max_pages || config->max_pages >= WORD_ENTRY)
-		return why_set(why, EINVAL, "an index for %u pages; from 1 to %u can be", config->max_pages, WORD_ENTRY - 1);
+		return why_set(
+			why, EINVAL, "an index for %u pages; from 1 to %u can be", config->max_pages, WORD_ENTRY - 1);
 	if (tables->entry_capacity >= WORD_ENTRY || !tables->record_capacity)
-		return why_set(why, EINVAL, "tables with %u entries and %u records; an index takes up to %u and at least 1",
+		return why_set(why, EINVAL,
+			"tables with %u entries and %u records; an index takes up to %u and at least 1",
 			tables->entry_capacity, tables->record_capacity, WORD_ENTRY - 1);
 	if ((uint64_t)config->hollow_first + config->hollow_count > tables->entry_capacity)
 		return why_set(why, EINVAL, "hollow entries %u + %u lie beyond the tables' %u", config->hollow_first,
@@ -60,9 +62,10 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->lost = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->rows = policy_lru.create(&views[1], tables->record_capacity, why);
 	if (!index->records || !index->pages || !index->lost || !index->rows ||
-	    keymap_init(&index->map, config->max_pages + config->hollow_count, tables->entries, sizeof(struct entry)) ||
-	    keymap_init(&index->orphans, tables->record_capacity, tables->records, sizeof(struct record_entry)) ||
-	    arena_init(&index->arena, arena_units(index, config->max_pages))) {
+		keymap_init(
+			&index->map, config->max_pages + config->hollow_count, tables->entries, sizeof(struct entry)) ||
+		keymap_init(&index->orphans, tables->record_capacity, tables->records, sizeof(struct record_entry)) ||
+		arena_init(&index->arena, arena_units(index, config->max_pages))) {
 		index_free(&index);
 		return why_set(why, ENOMEM, "no address space for an index of %u pages and %u records",
 			config->max_pages, tables->record_capacity);

@@ -167,6 +167,8 @@ uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
 
+/* Brings near what pinning and touching @n <= INDEX_STEP_KEYS hits of index_lookup will write: their misses overlap. */
+void index_prefetch_uses(struct index *index, const struct index_hit *hits, uint32_t n);
 /* index_pin and index_touch for up to INDEX_STEP_KEYS hits of index_lookup, in the order of the keys and under the same
  * stay under the lock; unknown keys are passed over. Neighbouring pages of one record are one pin. Writes the records
  * pinned, for index_unpin_run, to @ret [n] and returns how many they are. Several times faster than one by one. */
@@ -193,12 +195,13 @@ struct index_run {
 uint32_t index_record_new(struct index *index, const struct index_run *run);
 /* Appends the page of @key, which is unknown (the caller has just looked). It needs a value before the lock is dropped. */
 uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key);
-/* The run is over: the record's length is final, its table entry is sealed, a zero-page twin joins it. A record without
+/* The run is over: the record's length is final, a zero-page twin joins it when both are LIVE. A record without
  * any page or value is freed, its pin with it: false. */
 bool index_record_close(struct index *index, uint32_t record);
 
-/* Where a row put at @key belongs: the record with that endpoint (FILLING or LIVE), or INDEX_NONE: make a zero-page
- * record. */
+/* Where a row put at @key belongs: the record that has a row there already, else the one with that endpoint (FILLING or
+ * LIVE), or INDEX_NONE: make a zero-page record. A key's row has this one home: also who has just closed a record of its
+ * own asks here before it adds a row (a twin may be busy yet). */
 uint32_t index_row_home(struct index *index, const struct key *key);
 
 /* Stores the name of a prepared value: entry @entry, free until now, is @key's value of (class, share) on @page of
@@ -215,7 +218,8 @@ void index_settle(struct index *index, uint32_t entry);
  * pin is dropped. */
 void index_record_publish(struct index *index, uint32_t record, const struct index_sink *sink);
 
-/* The value of @entry goes: aborted, lost, evicted or removed. The page may become hollow, the record shorter or free.
+/* The value of @entry goes: aborted, lost, evicted or removed. The page may become hollow, or lose its name when no hollow
+ * entry is left or its record is not LIVE; the record may become shorter or free.
  * @quarantine: the entry is left ENTRY_QUARANTINED and nothing is sunk; else it is sunk. */
 void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink);
 /* A quarantined entry becomes ENTRY_FREE; its slot may be given back. */
@@ -226,10 +230,12 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 /* ---- leaving ------------------------------------------------------------------------------------------------- */
 
 enum { INDEX_E_NOTHING = 1 }; /* no candidate */
+#define INDEX_MAX_TRIES 1024u  /* candidates passed over in one call */
 
 /* Lets the least valuable leaf go by one step: the last page of the coldest leaf record (with its row, if any), or all of a
- * WHOLE ring. @accept, if not NULL, is asked for the first entry that would be freed; a refused candidate is passed
- * over for this call. Busy candidates become selected and are passed over too. 0 or INDEX_E_NOTHING. */
+ * WHOLE ring, with what holds it up and is held up by it. @accept, if not NULL, is asked for the first entry that would be
+ * freed; a refused candidate is passed over for this call, at most INDEX_MAX_TRIES of them. Busy candidates are passed over
+ * too, and the first one of a call becomes selected. 0 or INDEX_E_NOTHING. */
 int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
 		     const struct index_sink *sink);
 /* Lets the row of the coldest record with an idle row go. */
@@ -251,8 +257,10 @@ uint32_t index_record_limit(const struct index *index); /* numbers ever used are
 
 /* ---- proving it ---------------------------------------------------------------------------------------------- */
 
-/* Builds the empty index from the tables alone. What was not committed goes: its entries are freed, its groups LOST.
- * Takes as long as there are entries; runs before anyone else knows the index. */
+/* Builds the empty index from the tables alone. What was not committed goes: its entries are quarantined with their group
+ * (their clients live on and may still be writing), its groups LOST. Entries that were being made or freed are free
+ * afterwards and not sunk: the caller looks at the entries of its grants next. Takes as long as there are granted
+ * entries; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
 int index_rebuild(struct index *index, struct why *why);
 /* One line per record and per value, sorted, without numbers that a rebuild may change: two indices with the same
  * content describe themselves alike. Committed content only. For tests. */

@@ -31,9 +31,8 @@
 #define WORD_HOLLOW 0x40000000u   /* no value: the entry keeps a hollow page's key; always in column 0 */
 #define WORD_ENTRY 0x3fffffffu
 
-#define INDEX_MAX_TRIES 1024u       /* candidates passed over in one call of an evict function */
-#define INDEX_MAX_GATHER 1024u   /* rings and records that a WHOLE ring may take along */
-#define INDEX_TICK_SPAN (1u << 30)  /* ticks older than this are made this old, so that they compare */
+#define INDEX_MAX_GATHER 1024u     /* rings and records that a WHOLE ring may take along */
+#define INDEX_TICK_SPAN (1u << 30) /* ticks older than this are made this old, so that they compare */
 
 struct index {
 	const struct layout *layout;
@@ -253,6 +252,7 @@ void record_make_live(struct index *index, struct record *r);
 
 void candidate_consider(struct index *index, uint32_t record); /* enters it in the orders that it belongs to */
 void candidate_withdraw(struct index *index, uint32_t record);
+void candidate_recheck(struct index *index, uint32_t record); /* it may have become none */
 /* A busy victim has become idle: it goes. */
 void victim_resolve(struct index *index, uint32_t record, const struct index_sink *sink);
 void victim_restore(struct index *index, struct record *r);
@@ -261,7 +261,7 @@ void policy_views(struct index *index, struct policy_view views[2]);
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 
-bool twin_join(struct index *index, uint32_t zero);     /* if it can now: @zero is gone then */
+bool twin_join(struct index *index, uint32_t zero);      /* if it can now: @zero is gone then */
 void twin_join_at(struct index *index, uint32_t record); /* a zero-page record at its endpoint, if there is one */
 
 void whole_insert(struct index *index, uint32_t record, uint32_t ring);

@@ -49,8 +49,8 @@ uint32_t keymap_pass_on(struct keymap *map, uint32_t home)
 }
 
 /* Bucket and slot of @ref; false when it is not in the map. */
-static bool keymap_locate(const struct keymap *map, uint64_t hash, uint32_t ref, uint32_t *ret_bucket,
-	unsigned *ret_slot)
+static bool keymap_locate(
+	const struct keymap *map, uint64_t hash, uint32_t ref, uint32_t *ret_bucket, unsigned *ret_slot)
 {
 	uint8_t tag = keymap_tag(hash);
 	uint32_t b = keymap_home(map, hash);

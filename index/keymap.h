@@ -14,8 +14,8 @@
 #define PREFIXFS_INDEX_KEYMAP_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -80,7 +80,7 @@ static inline uint8_t keymap_tag(uint64_t hash)
 static inline bool key_equal(const struct key *a, const struct key *b)
 {
 	return ((a->words[0] ^ b->words[0]) | (a->words[1] ^ b->words[1]) | (a->words[2] ^ b->words[2]) |
-		(a->words[3] ^ b->words[3])) == 0;
+		       (a->words[3] ^ b->words[3])) == 0;
 }
 
 static inline const struct key *keymap_key(const struct keymap *map, uint32_t ref)

@@ -37,7 +37,7 @@ static bool same_planes(const struct share *a, const struct share *b)
 		return false;
 	for (uint32_t i = 0; i < a->plane_kinds; i++)
 		if (strcmp(a->planes[i].name, b->planes[i].name) || a->planes[i].count != b->planes[i].count ||
-		    a->planes[i].bytes != b->planes[i].bytes)
+			a->planes[i].bytes != b->planes[i].bytes)
 			return false;
 	return true;
 }
@@ -68,8 +68,9 @@ static int check_share(struct share *share, const char *class_name, uint32_t num
 			return why_set(why, EINVAL, "class \"%s\", share %u: %llu planes are over the limit of %u",
 				class_name, number, (unsigned long long)planes, LAYOUT_MAX_PLANES);
 		if (bytes > LAYOUT_MAX_VALUE)
-			return why_set(why, EINVAL, "class \"%s\", share %u: %llu bytes a value are over the limit of %llu",
-				class_name, number, (unsigned long long)bytes, (unsigned long long)LAYOUT_MAX_VALUE);
+			return why_set(why, EINVAL,
+				"class \"%s\", share %u: %llu bytes a value are over the limit of %llu", class_name,
+				number, (unsigned long long)bytes, (unsigned long long)LAYOUT_MAX_VALUE);
 	}
 	share->payload_bytes = bytes;
 	share->slot_bytes = slot_bytes(bytes);
@@ -84,8 +85,8 @@ static int derive(struct layout *layout, struct why *why)
 
 		for (uint32_t d = 0; d < c; d++)
 			if (!strcmp(class->name, layout->class[d].name))
-				return why_set(why, EINVAL, "classes[%u].name and classes[%u].name are both \"%s\"", d, c,
-					class->name);
+				return why_set(why, EINVAL, "classes[%u].name and classes[%u].name are both \"%s\"", d,
+					c, class->name);
 		for (uint32_t s = 0; s < class->shares; s++) {
 			int error = check_share(&class->share[s], class->name, s, why);
 

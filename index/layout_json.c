@@ -17,7 +17,15 @@
 #define PATH_BYTES 160
 
 const char *const layout_identity_names[LAYOUT_IDENTITY_MEMBERS] = {
-	"adapters", "engine", "execution", "hash", "hash_seed", "isolation", "kv_dtype", "model", "revision",
+	"adapters",
+	"engine",
+	"execution",
+	"hash",
+	"hash_seed",
+	"isolation",
+	"kv_dtype",
+	"model",
+	"revision",
 };
 
 static const char *const kind_names[] = {
@@ -40,8 +48,8 @@ struct node {
 	struct why *why;
 };
 
-__attribute__((format(printf, 3, 4))) static struct node node_at(const struct node *above, json_t *json,
-	const char *format, ...)
+__attribute__((format(printf, 3, 4))) static struct node node_at(
+	const struct node *above, json_t *json, const char *format, ...)
 {
 	struct node n = {.json = json, .why = above->why};
 	char step[PATH_BYTES];
@@ -109,16 +117,16 @@ static int only_members(const struct node *n, const char *const *names)
 	return 0;
 }
 
-static int as_number(const struct node *n, const char *name, const json_t *json, uint64_t least, uint64_t most,
-	uint64_t *ret)
+static int as_number(
+	const struct node *n, const char *name, const json_t *json, uint64_t least, uint64_t most, uint64_t *ret)
 {
 	if (!json_is_integer(json))
 		return wrong_type(n, name, json, "an integer");
 	json_int_t v = json_integer_value(json);
 
 	if (v < 0 || (uint64_t)v < least || (uint64_t)v > most)
-		return why_set(n->why, EINVAL, "%s%s is %lld; it must be from %llu to %llu", n->path, name, (long long)v,
-			(unsigned long long)least, (unsigned long long)most);
+		return why_set(n->why, EINVAL, "%s%s is %lld; it must be from %llu to %llu", n->path, name,
+			(long long)v, (unsigned long long)least, (unsigned long long)most);
 	*ret = (uint64_t)v;
 	return 0;
 }
@@ -183,8 +191,9 @@ static int get_name(const struct node *n, char ret[LAYOUT_MAX_NAME])
 	size_t good = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
 
 	if (good != length)
-		return why_set(n->why, EINVAL, "%sname has byte %#x at %zu; only A-Z, a-z, 0-9, '.', '_', '-' are allowed",
-			n->path, (unsigned char)text[good], good);
+		return why_set(n->why, EINVAL,
+			"%sname has byte %#x at %zu; only A-Z, a-z, 0-9, '.', '_', '-' are allowed", n->path,
+			(unsigned char)text[good], good);
 	memcpy(ret, text, length + 1);
 	return 0;
 }
@@ -215,8 +224,8 @@ static int read_identity(const struct node *top, char *identity[LAYOUT_IDENTITY_
 		size_t length = json_string_length(member);
 
 		if (length > LAYOUT_MAX_TEXT || (model && !length))
-			return why_set(top->why, EINVAL, "identity.%s has %zu bytes; it must have from %u to %u", names[i],
-				length, model, LAYOUT_MAX_TEXT);
+			return why_set(top->why, EINVAL, "identity.%s has %zu bytes; it must have from %u to %u",
+				names[i], length, model, LAYOUT_MAX_TEXT);
 		identity[i] = strdup(member ? json_string_value(member) : "");
 		if (!identity[i])
 			error = why_set(top->why, ENOMEM, "no memory for identity.%s", names[i]);
@@ -272,7 +281,7 @@ static int read_share_planes(const struct node *n, struct value_class *class)
 		return why_set(n->why, EINVAL, "%splanes and %sshare_planes are %s; exactly one must be given", n->path,
 			n->path, one ? "both given" : "both missing");
 	int error = one ? get_list(n, "planes", 1, LAYOUT_MAX_PLANES, &list)
-			: get_list(n, "share_planes", class->shares, class->shares, &list);
+	                : get_list(n, "share_planes", class->shares, class->shares, &list);
 
 	for (uint32_t s = 0; s < class->shares && !error; s++) {
 		char name[32] = "planes";
@@ -284,8 +293,8 @@ static int read_share_planes(const struct node *n, struct value_class *class)
 			if (!json_is_array(planes))
 				return wrong_type(n, name, planes, "a list");
 			if (!json_array_size(planes) || json_array_size(planes) > LAYOUT_MAX_PLANES)
-				return why_set(n->why, EINVAL, "%s%s has %zu elements; it must have from 1 to %u", n->path,
-					name, json_array_size(planes), LAYOUT_MAX_PLANES);
+				return why_set(n->why, EINVAL, "%s%s has %zu elements; it must have from 1 to %u",
+					n->path, name, json_array_size(planes), LAYOUT_MAX_PLANES);
 		}
 		error = read_planes(n, name, planes, &class->share[s]);
 	}
@@ -300,8 +309,9 @@ static int read_share_of_rank(const struct node *n, struct layout *layout, uint3
 
 	if (!json_object_get(n->json, "share_of_rank")) {
 		if (layout->world > LAYOUT_MAX_SHARES)
-			return why_set(n->why, EINVAL, "%sshare_of_rank is missing; a share for each of %u ranks is over the "
-						       "limit of %u shares",
+			return why_set(n->why, EINVAL,
+				"%sshare_of_rank is missing; a share for each of %u ranks is over the "
+				"limit of %u shares",
 				n->path, layout->world, LAYOUT_MAX_SHARES);
 		class->shares = layout->world;
 		for (uint32_t rank = 0; rank < layout->world; rank++)
@@ -325,8 +335,9 @@ static int read_share_of_rank(const struct node *n, struct layout *layout, uint3
 	}
 	for (uint32_t s = 0; s < class->shares && !error; s++)
 		if (!used[s])
-			error = why_set(n->why, EINVAL, "%sshare_of_rank gives share %u to no rank; shares 0 to %u must have one",
-				n->path, s, class->shares - 1);
+			error = why_set(n->why, EINVAL,
+				"%sshare_of_rank gives share %u to no rank; shares 0 to %u must have one", n->path, s,
+				class->shares - 1);
 	return error;
 }
 
@@ -413,8 +424,8 @@ static int read_memory(const struct node *top, struct layout *layout)
 	return error ? error : get_number_or(&n, "floor", 0, INT64_MAX, &layout->floor_bytes);
 }
 
-int layout_json_read(const char *text, size_t size, struct layout *layout, char *identity[LAYOUT_IDENTITY_MEMBERS],
-	struct why *why)
+int layout_json_read(
+	const char *text, size_t size, struct layout *layout, char *identity[LAYOUT_IDENTITY_MEMBERS], struct why *why)
 {
 	static const char *const names[] = {"version", "identity", "world", "page_tokens", "memory", "classes", NULL};
 	json_error_t parse;
@@ -499,8 +510,8 @@ static json_t *write_class(const struct layout *layout, uint32_t c)
 		"share_of_rank", ranks, alike ? "planes" : "share_planes", share_planes);
 
 	if (class->kind != VALUE_STATE)
-		bad |= json_object_set_new(json, "every",
-			json_integer((json_int_t)class->every_pages * layout->page_tokens));
+		bad |= json_object_set_new(
+			json, "every", json_integer((json_int_t) class->every_pages * layout->page_tokens));
 	if (class->kind == VALUE_WINDOW) {
 		bad |= json_object_set_new(json, "sink", json_integer(class->sink));
 		bad |= json_object_set_new(json, "last", json_integer(class->last));
@@ -531,12 +542,12 @@ static json_t *write_all(const struct layout *layout, char *const identity[LAYOU
 
 	for (uint32_t c = 0; c < layout->classes; c++)
 		bad |= json_array_append_new(classes, write_class(layout, c));
-	json_t *json = json_pack("{s:i, s:o, s:I, s:I, s:o}", "version", 1, "identity", write_identity(identity), "world",
-		(json_int_t)layout->world, "page_tokens", (json_int_t)layout->page_tokens, "classes", classes);
+	json_t *json = json_pack("{s:i, s:o, s:I, s:I, s:o}", "version", 1, "identity", write_identity(identity),
+		"world", (json_int_t)layout->world, "page_tokens", (json_int_t)layout->page_tokens, "classes", classes);
 
 	if (memory && layout->floor_bytes)
-		bad |= json_object_set_new(json, "memory",
-			json_pack("{s:I}", "floor", (json_int_t)layout->floor_bytes));
+		bad |= json_object_set_new(
+			json, "memory", json_pack("{s:I}", "floor", (json_int_t)layout->floor_bytes));
 	if (bad) {
 		json_decref(json);
 		return NULL;
@@ -544,11 +555,12 @@ static json_t *write_all(const struct layout *layout, char *const identity[LAYOU
 	return json;
 }
 
-char *layout_json_text(const struct layout *layout, char *const identity[LAYOUT_IDENTITY_MEMBERS], enum layout_text what)
+char *layout_json_text(
+	const struct layout *layout, char *const identity[LAYOUT_IDENTITY_MEMBERS], enum layout_text what)
 {
 	cleanup(json_free) json_t *json = what == LAYOUT_TEXT_IDENTITY
-						  ? write_identity(identity)
-						  : write_all(layout, identity, what == LAYOUT_TEXT_ALL);
+	                                          ? write_identity(identity)
+	                                          : write_all(layout, identity, what == LAYOUT_TEXT_ALL);
 
 	return json ? json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 }

@@ -81,6 +81,7 @@ static inline void attach(struct index *index, uint32_t record, uint32_t parent,
 	p->tail_children += tail_of(p, page);
 	if (page != INDEX_PAGE_ROW && page > p->deepest)
 		p->deepest = (uint16_t)page;
+	candidate_recheck(index, parent);
 }
 
 static bool any_orphan(const void *context, uint32_t ref)
@@ -239,8 +240,8 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 
 	if (zero == INDEX_NONE || zero == record || !record_is_zero(&index->records[zero]))
 		return;
-	if (!link_target(index, zero, &parent, &at) || (index->records[zero].parent == parent &&
-							       index->records[zero].parent_page == at))
+	if (!link_target(index, zero, &parent, &at) ||
+		(index->records[zero].parent == parent && index->records[zero].parent_page == at))
 		return;
 	uint32_t before = link_cut(index, zero);
 

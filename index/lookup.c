@@ -63,7 +63,7 @@ static void hit_columns(const struct index *index, uint32_t class_mask, struct i
 
 	hit->present = page_present(index, words);
 	hit->complete = hit->present &&
-			page_complete(index, words, class_mask, index_consumed(index, hit->record, hit->page));
+	                page_complete(index, words, class_mask, index_consumed(index, hit->record, hit->page));
 }
 
 /* Classes of the mask that pages have values of. */
@@ -171,7 +171,8 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 uint32_t index_row_home(struct index *index, const struct key *key)
 {
 	lock_assert_held(index->guard);
-	uint32_t owner = row_owner(index, key); /* whoever has a row there already, even if it still waits for its twin */
+	uint32_t owner = row_owner(
+		index, key); /* whoever has a row there already, even if it still waits for its twin */
 
 	if (owner != INDEX_NONE)
 		return owner;

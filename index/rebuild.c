@@ -47,15 +47,16 @@ static bool record_usable(const struct index *index, uint32_t number)
 {
 	const struct record_entry *t = record_table(index, number);
 
-	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW &&
-	       tables_record_intact(index->tables, number);
+	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW && tables_record_intact(index->tables, number);
 }
 
 static int records_load(struct index *index, struct why *why)
 {
 	struct tables *tables = index->tables;
-	uint32_t top = tables->record_capacity;
+	uint32_t top = tables->header->records_high;
 
+	if (top > tables->record_capacity)
+		top = tables->record_capacity;
 	while (top && !record_usable(index, top - 1)) {
 		if (tables->records[top - 1].flags)
 			tables->records[top - 1].flags = 0;
@@ -116,7 +117,7 @@ static uint32_t *entry_place(const struct index *index, const struct entry *e)
 	if (any != WORD_NONE && !key_equal(&index->tables->entries[any & WORD_ENTRY].key, &e->key))
 		return NULL;
 	if (e->page == INDEX_PAGE_ROW && record_is_zero(r) &&
-	    !key_equal(&record_table(index, e->record)->endpoint, &e->key))
+		!key_equal(&record_table(index, e->record)->endpoint, &e->key))
 		return NULL;
 	return place_words(index, r, e->page, &n);
 }
@@ -127,8 +128,8 @@ static bool load_value(struct index *index, uint32_t entry)
 	const struct layout *l = index->layout;
 
 	if (!tables_entry_intact(index->tables, entry) || pool_entry(index, entry) || e->class_index >= l->classes ||
-	    e->share >= l->class[e->class_index].shares ||
-	    layout_is_row(l, e->class_index) != (e->page == INDEX_PAGE_ROW))
+		e->share >= l->class[e->class_index].shares ||
+		layout_is_row(l, e->class_index) != (e->page == INDEX_PAGE_ROW))
 		return false;
 
 	uint32_t *words = entry_place(index, e);
@@ -159,24 +160,41 @@ static bool load_hollow(struct index *index, uint32_t entry)
 	return true;
 }
 
+/* Entries of grants alone: to look at the others would fill the holes of a sparse file. */
+static void for_slots(struct index *index, void (*act)(struct index *index, uint32_t entry))
+{
+	struct tables *tables = index->tables;
+
+	for (uint32_t g = 0; g < tables->grant_capacity; g++) {
+		const struct grant_entry *grant = &tables->grants[g];
+
+		if (!grant->used || !tables_grant_intact(tables, g) || grant->first_entry > tables->entry_capacity ||
+			grant->slots > tables->entry_capacity - grant->first_entry)
+			continue;
+		for (uint32_t n = grant->first_entry; n < grant->first_entry + grant->slots; n++)
+			act(index, n);
+	}
+}
+
+static void load_slot(struct index *index, uint32_t n)
+{
+	struct tables *tables = index->tables;
+	const struct entry *e = &tables->entries[n];
+
+	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED ||
+		(e->state == ENTRY_VALUE && load_value(index, n)))
+		return;
+	bool written = e->state == ENTRY_VALUE && tables_entry_intact(tables, n) && !group_committed(tables, e->group);
+
+	tables_entry_set_state(tables, n, written ? ENTRY_QUARANTINED : ENTRY_FREE);
+}
+
 static void entries_load(struct index *index)
 {
 	struct tables *tables = index->tables;
 	uint32_t pool_end = index->hollow_first + index->hollow_count;
 
-	for (uint32_t n = 0; n < tables->entry_capacity; n++) {
-		uint8_t state = tables->entries[n].state;
-
-		if (state == ENTRY_FREE || (state == ENTRY_HOLLOW && pool_entry(index, n)))
-			continue;
-		if (state == ENTRY_QUARANTINED || (state == ENTRY_VALUE && load_value(index, n)))
-			continue;
-		const struct entry *e = &tables->entries[n];
-		bool written = state == ENTRY_VALUE && tables_entry_intact(tables, n) &&
-			       !group_committed(tables, e->group);
-
-		tables_entry_set_state(tables, n, written ? ENTRY_QUARANTINED : ENTRY_FREE);
-	}
+	for_slots(index, load_slot);
 	index->hollow_top = index->hollow_first;
 	for (uint32_t n = index->hollow_first; n < pool_end; n++) {
 		if (tables->entries[n].state == ENTRY_FREE)
@@ -229,16 +247,12 @@ static bool place_settle(struct index *index, uint32_t record, uint32_t page, bo
 }
 
 /* After the names are safe: entries that no place refers to any more, by a second look at the prepared ones. */
-static void entries_quarantine(struct index *index)
+static void quarantine_slot(struct index *index, uint32_t n)
 {
-	struct tables *tables = index->tables;
+	const struct entry *e = &index->tables->entries[n];
 
-	for (uint32_t n = 0; n < tables->entry_capacity; n++) {
-		const struct entry *e = &tables->entries[n];
-
-		if (e->state == ENTRY_VALUE && e->group)
-			tables_entry_set_state(tables, n, ENTRY_QUARANTINED);
-	}
+	if (e->state == ENTRY_VALUE && e->group)
+		tables_entry_set_state(index->tables, n, ENTRY_QUARANTINED);
 }
 
 static void records_settle(struct index *index)
@@ -263,7 +277,7 @@ static void records_settle(struct index *index)
 			__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
 		}
 	}
-	entries_quarantine(index);
+	for_slots(index, quarantine_slot);
 	for (uint32_t n = 0; n < index->record_top; n++)
 		if (index->records[n].state != RECORD_FREE)
 			record_make_live(index, &index->records[n]);
@@ -413,7 +427,8 @@ static int pages_map(struct index *index, uint32_t record, struct why *why)
 		if (anchor_page(index, key) != INDEX_NONE)
 			discard_place(index, r, page);
 		else if (!keymap_insert(&index->map, keymap_hash(&index->map, key), word & WORD_ENTRY))
-			return why_set(why, EINVAL, "the tables name more pages than the %u that the index was made for",
+			return why_set(why, EINVAL,
+				"the tables name more pages than the %u that the index was made for",
 				index->map.max_count);
 	}
 	return 0;
@@ -451,7 +466,8 @@ static int row_map(struct index *index, uint32_t record, struct why *why)
 
 	if (owner == INDEX_NONE) {
 		if (!keymap_insert(&index->map, place_hash(index, key, INDEX_PAGE_ROW), word & WORD_ENTRY))
-			return why_set(why, EINVAL, "the tables name more pages than the %u that the index was made for",
+			return why_set(why, EINVAL,
+				"the tables name more pages than the %u that the index was made for",
 				index->map.max_count);
 	} else if (record_is_zero(r) && !record_is_zero(&index->records[owner])) {
 		finish_join(index, record, owner);

@@ -19,6 +19,8 @@ uint32_t record_take_number(struct index *index)
 		number = index->record_top++;
 	else
 		return INDEX_NONE;
+	if (index->record_top > index->tables->header->records_high)
+		__atomic_store_n(&index->tables->header->records_high, index->record_top, __ATOMIC_RELEASE);
 
 	struct record *r = &index->records[number];
 
@@ -174,6 +176,7 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
 	link_recount(index, r);
+	candidate_recheck(index, record_number(index, r)); /* its last page may have children now */
 }
 
 /* Lets go what stands at the end and is of no use to anyone. */
@@ -187,7 +190,7 @@ static void record_trim(struct index *index, struct record *r)
 		return;
 	}
 	while (r->pages && !(r->flags & RECORD_FLAG_ROW) && !r->tail_children &&
-	       !place_has_value(index, r, r->pages - 1u)) {
+		!place_has_value(index, r, r->pages - 1u)) {
 		place_empty(index, r, r->pages - 1u, NULL);
 		record_set_length(index, r, r->pages - 1u);
 	}

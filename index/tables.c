@@ -67,8 +67,8 @@ static size_t tables_place(struct tables *tables, void *memory)
 	return at;
 }
 
-static void tables_set_capacities(struct tables *tables, uint32_t grants, uint32_t records, uint32_t groups,
-	uint32_t entries)
+static void tables_set_capacities(
+	struct tables *tables, uint32_t grants, uint32_t records, uint32_t groups, uint32_t entries)
 {
 	*tables = (struct tables){
 		.grant_capacity = grants,
@@ -118,13 +118,14 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 		return why_set(why, EINVAL, "tables begin with %#llx, not with %#llx", (unsigned long long)h->magic,
 			(unsigned long long)TABLES_MAGIC);
 	if (h->version != TABLES_VERSION)
-		return why_set(why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
+		return why_set(
+			why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
 	if (h->check != header_check(h))
 		return why_set(why, EINVAL, "the header of the tables has check %#llx, its content %#llx",
 			(unsigned long long)h->check, (unsigned long long)header_check(h));
 	if (h->entries > TABLES_MAX_ENTRIES || h->entries % TABLES_GRANT_ENTRIES || h->records == TABLES_NONE)
-		return why_set(why, EINVAL, "tables have %u entries; at most %u, in multiples of %u, can be", h->entries,
-			TABLES_MAX_ENTRIES, TABLES_GRANT_ENTRIES);
+		return why_set(why, EINVAL, "tables have %u entries; at most %u, in multiples of %u, can be",
+			h->entries, TABLES_MAX_ENTRIES, TABLES_GRANT_ENTRIES);
 	tables_set_capacities(&t, h->grants, h->records, h->groups, h->entries);
 	if (tables_place(&t, memory) != bytes)
 		return why_set(why, EINVAL, "tables are %zu bytes long, their header asks for %zu", bytes, t.bytes);

@@ -129,7 +129,7 @@ struct tables_header { /* first page */
 	uint64_t magic;
 	uint32_t version;
 	uint32_t grants, records, groups, entries; /* capacities */
-	uint32_t reserved;
+	uint32_t records_high; /* records ever used have lower numbers; rises only, before the record is made; not under check */
 	uint64_t generation; /* of the segment */
 	uint8_t identity[32];
 	uint8_t fingerprint[16];

@@ -10,14 +10,13 @@
 static bool can_join(const struct index *index, const struct record *z)
 {
 	if (z->state != RECORD_LIVE || !record_is_zero(z) || z->pins || z->unsettled || z->parent == INDEX_NONE ||
-	    z->parent_page == INDEX_PAGE_ROW)
+		z->parent_page == INDEX_PAGE_ROW)
 		return false;
 
 	const struct record *p = &index->records[z->parent];
 
 	return p->state == RECORD_LIVE && z->parent_page + 1u == p->pages &&
-	       index_consumed(index, z->parent, z->parent_page) ==
-		       record_table(index, record_number(index, z))->start;
+	       index_consumed(index, z->parent, z->parent_page) == record_table(index, record_number(index, z))->start;
 }
 
 bool twin_join(struct index *index, uint32_t zero)
@@ -39,7 +38,8 @@ bool twin_join(struct index *index, uint32_t zero)
 		for (uint32_t i = 0; i < index->row_columns; i++) {
 			if (from[i] == WORD_NONE)
 				continue;
-			__atomic_store_n(&index->tables->entries[from[i] & WORD_ENTRY].record, record, __ATOMIC_RELEASE);
+			__atomic_store_n(
+				&index->tables->entries[from[i] & WORD_ENTRY].record, record, __ATOMIC_RELEASE);
 			to[i] = from[i];
 			from[i] = WORD_NONE;
 		}

@@ -31,8 +31,8 @@ static inline void value_anchor(struct index *index, uint32_t record, uint32_t p
 }
 
 /* The place has had no value: its key gets @entry as anchor. */
-static void value_first(struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry,
-	uint32_t hollow)
+static void value_first(
+	struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry, uint32_t hollow)
 {
 	uint64_t hash = place_hash(index, key, page);
 

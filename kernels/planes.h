@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A value and its planes, in plain C: the twin of what the GPU kernels do, for hosts without one, for tools and for tests.
- * A value is its planes in order, packed.
+ * A value and its planes, in plain C: the twin of what the GPU kernels do, for hosts without one, for tools and for
+ * tests. A value is its planes in order, packed.
  */
 #ifndef PREFIXFS_KERNELS_PLANES_H
 #define PREFIXFS_KERNELS_PLANES_H

@@ -262,6 +262,8 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	struct handle *h = k->handle;
 
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
+	if (!call->missed)
+		index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t key = call->key + i;
@@ -345,44 +347,64 @@ static uint64_t handle_bytes(const struct get_start *call, const struct layout *
 	return bytes;
 }
 
+/* Under the lock: notes the range of @entry unless the session has acknowledged it or it was noted before. */
+static void note_missing(struct get_start *call, uint32_t entry, uint64_t *noted)
+{
+	struct session *s = call->session;
+	uint32_t grant;
+
+	if (entry == INDEX_NONE)
+		return;
+	grant = slots_grant_of(s->space->slots, entry);
+	if ((s->acknowledged[grant / 64] | noted[grant / 64]) >> (grant % 64) & 1)
+		return;
+	noted[grant / 64] |= 1ull << (grant % 64);
+	if (call->missing_count < call->missing_capacity)
+		call->missing[call->missing_count] = grant;
+	call->missing_count++;
+}
+
+/* Under the lock: the ranges of the rows that may be transferred. */
+static void note_missing_rows(struct get_start *call, uint64_t *noted)
+{
+	const struct session *s = call->session;
+	const struct layout *layout = s->space->layout;
+	const struct handle *h = call->h;
+
+	for (uint32_t i = 0; i < h->row_count; i++)
+		for (uint32_t c = 0; c < layout->classes; c++)
+			if (h->class_mask >> c & 1 && layout_is_row(layout, c))
+				note_missing(call, index_value(s->space->index, h->rows[i].record, INDEX_PAGE_ROW,
+							       layout_column(layout, c, s->share[c]), NULL), noted);
+}
+
 /* Ranges that hold what may be transferred and that the session has not acknowledged. */
 static void list_missing(struct get_start *call, uint32_t deepest)
 {
-	struct session *s = call->session;
-	struct space *space = s->space;
+	struct space *space = call->session->space;
 	const struct handle *h = call->h;
 	size_t count = (size_t)(deepest + 1 - h->first) * h->columns, i = 0;
-	uint64_t listed[SLOTS_MAX_GRANTS / 64];
+	uint64_t noted[SLOTS_MAX_GRANTS / 64];
 	bool all;
 
 	call->missing_count = 0;
 	lock_take(&space->lock);
-	all = s->acknowledged_version == slots_version(space->slots);
+	all = call->session->acknowledged_version == slots_version(space->slots);
 	lock_drop(&space->lock);
 	if (all)
 		return;
-	memset(listed, 0, sizeof(listed));
+	memset(noted, 0, sizeof(noted));
 	while (i < count) {
 		size_t end = count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : count;
 
 		lock_take(&space->lock);
-		for (; i < end; i++) {
-			uint32_t grant;
-
-			if (h->entries.at[i] == INDEX_NONE)
-				continue;
-			grant = slots_grant_of(space->slots, h->entries.at[i]);
-			if ((s->acknowledged[grant / 64] | listed[grant / 64]) >> (grant % 64) & 1)
-				continue;
-			listed[grant / 64] |= 1ull << (grant % 64);
-			if (call->missing_count < call->missing_capacity)
-				call->missing[call->missing_count] = grant;
-			call->missing_count++;
-		}
+		for (; i < end; i++)
+			note_missing(call, h->entries.at[i], noted);
 		lock_drop(&space->lock);
 	}
-	if (call->missing_count > call->missing_capacity)
-		call->missing_count = call->missing_capacity;
+	lock_take(&space->lock);
+	note_missing_rows(call, noted);
+	lock_drop(&space->lock);
 }
 
 static void stop_waiting(struct get_start *call)
@@ -447,6 +469,8 @@ static void get_start_finish(struct get_start *call)
 
 void get_start_undo(struct get_start *call)
 {
+	if (call->waiting)
+		atomic_store(&call->session->space->asked, true); /* the next commit is told: it may poll for that */
 	stop_waiting(call);
 	handle_release_all(call->session, call->h);
 	session_forget(call->session, &call->h->holding);

@@ -27,7 +27,8 @@ struct get_start {
 	/* out */
 	uint64_t raw_prefix_hit_len, transferable_len;
 	uint32_t prefix_hit_groups, first_miss_index, first_miss_group_index;
-	uint32_t hit_count, missing_count;
+	uint32_t hit_count;
+	uint32_t missing_count; /* ranges missing in all; the first missing_capacity of them are listed */
 	bool all_hit;
 	bool handle_live; /* false: nothing is transferable, the handle has ended already */
 	uint64_t bytes;   /* in memory, up to transferable_len */

@@ -83,7 +83,7 @@ int session_hold(struct session *s, struct holding *h, struct why *why)
 		r = why_set(why, EDQUOT, "the session holds %u plans and handles, the most that it may", SESSION_MAX_HOLDINGS);
 	if (!r) {
 		h->busy = true;
-		h->born_ns = clock_now_ns();
+		h->born_ns = h->used_ns = clock_now_ns();
 		h->next = NULL;
 		*at = h;
 		s->count[h->kind]++;
@@ -125,7 +125,10 @@ int session_claim(struct session *s, enum holding_kind kind, uint64_t id, struct
 
 void session_unclaim(struct session *s, struct holding *h)
 {
+	uint64_t now_ns = clock_now_ns();
+
 	lock_take(&s->lock);
+	h->used_ns = now_ns;
 	h->busy = false;
 	lock_drop(&s->lock);
 }
@@ -194,7 +197,7 @@ static struct holding *claim_expired(struct session *s, uint64_t now_ns)
 		for (struct holding *h = s->bucket[b]; h && !found; h = h->next) {
 			if (h->busy)
 				continue;
-			if ((h->kind == HOLDING_HANDLE && now_ns - h->born_ns > config->handle_ttl_ms * MILLISECOND) ||
+			if ((h->kind == HOLDING_HANDLE && now_ns > h->used_ns && now_ns - h->used_ns > config->handle_ttl_ms * MILLISECOND) ||
 			    (h->kind == HOLDING_PUT &&
 			     put_plan_pending(h, now_ns, config->fill_ttl_ms * MILLISECOND))) {
 				h->busy = true;
@@ -267,13 +270,13 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 	if (!s)
 		return -ENOENT;
 	info.number = number;
-	info.pid = s->pid;
-	info.uid = s->uid;
-	info.rank = s->rank;
 	info.read_only = s->read_only;
 	info.opened_s = s->opened_s;
 	memcpy(info.space, s->space->name, sizeof(info.space));
 	lock_take(&s->lock);
+	info.pid = s->pid; /* these change when the session is attached */
+	info.uid = s->uid;
+	info.rank = s->rank;
 	info.attached = s->state == SESSION_ATTACHED;
 	info.put_plans = s->count[HOLDING_PUT];
 	info.get_plans = s->count[HOLDING_GET];
@@ -287,6 +290,9 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 		}
 	memcpy(info.error, s->error.text, sizeof(info.error));
 	lock_drop(&s->lock);
+	lock_take(&s->space->lock);
+	info.pins = s->pins;
+	lock_drop(&s->space->lock);
 	info.oldest_ms = oldest == UINT64_MAX || oldest > now_ns ? 0 : (now_ns - oldest) / MILLISECOND;
 	*ret = info;
 	session_unref(&s);

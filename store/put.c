@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "store/base/clock.h"
+#include "store/host_private.h"
 
 enum { CHUNK_DONE, CHUNK_NOROOM };
 
@@ -169,6 +169,7 @@ static void call_classes(struct put_start *call)
 	call->row_mask = row_mask(layout);
 	call->classes = call->page_classes = call->always = 0;
 	call->fits = true;
+	call->prepared_limit = space->host->config.memory_bytes / SESSION_PREPARED_PART;
 	for (uint32_t rows = 0; rows < 2; rows++) {
 		uint64_t *answers = call->answers;
 
@@ -184,6 +185,7 @@ static void call_classes(struct put_start *call)
 					.share = share,
 					.every_pages = row ? 0 : layout->class[c].every_pages,
 					.capacity = space->capacity[c][share],
+				.slot_bytes = layout->class[c].share[share].slot_bytes,
 					.answers = answers,
 					.cursor = { .grant = SLOTS_NONE },
 				};
@@ -300,6 +302,8 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 	uint32_t run = call->groups[call->group].keys - call->in_group;
 	uint32_t entry = SLOTS_NONE;
 
+	if (call->session->prepared_bytes >= call->prepared_limit)
+		return SLOTS_NONE;
 	/* a longer group looks for a run of its own once; a single value goes where the last one went */
 	if (class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
 		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
@@ -310,6 +314,7 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 			return SLOTS_NONE;
 	}
 	vec32_push(&k->plan->values, entry);
+	call->session->prepared_bytes += class->slot_bytes;
 	k->new_values++;
 	return entry;
 }
@@ -572,6 +577,7 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	if (!group->group) {
 		group->status = PUT_NOROOM;
 		k->space->stats.put_noroom++;
+		space_refused(k->space, call->session->number);
 		return;
 	}
 	plan->open++;
@@ -755,7 +761,7 @@ static void group_refused(struct chunk *k)
 		lock_take(&k->space->lock);
 		close_run(k);
 		k->space->stats.put_noroom++;
-		k->space->refused = true;
+		space_refused(k->space, call->session->number);
 		lock_drop(&k->space->lock);
 		group_ends_here(plan, group);
 		call->new_values -= group->values - GROUP_FROM(plan, call->group, values);
@@ -790,7 +796,7 @@ int put_start_step(struct put_start *call, struct why *why)
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = call->p, .layout = space->layout };
 	uint32_t stop = call->key + PUT_STEP_KEYS;
-	bool noroom;
+	bool noroom = false, over;
 
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
@@ -803,12 +809,18 @@ int put_start_step(struct put_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		k.new_values = 0;
-		call->key += chunk_work(&k, &noroom);
+		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
+		if (!over)
+			call->key += chunk_work(&k, &noroom);
 		space->stats.put_new += k.new_values;
 		space->stats.slots_prepared += k.new_values;
 		call->new_values += k.new_values;
 		space_look_ahead(space);
 		lock_drop(&space->lock);
+		if (over) {
+			call_undo(call);
+			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
+		}
 		if (noroom)
 			group_refused(&k);
 	}

@@ -47,6 +47,7 @@ struct put_class {
 	uint32_t number, share;
 	uint32_t every_pages;
 	uint64_t capacity; /* slots that the whole budget could ever give */
+	uint64_t slot_bytes;
 	uint64_t *answers; /* untrusted: the first of its keys, or for a state class of its groups */
 	struct slots_cursor cursor;
 };
@@ -70,6 +71,7 @@ struct put_start {
 	uint32_t always;      /* mask of the classes of which every page has a value */
 	uint32_t row_mask;    /* of the layout's state classes */
 	bool fits;            /* a group of all keys would fit: no group need be asked about */
+	uint64_t prepared_limit; /* bytes that the session may have prepared */
 	uint32_t group, key;  /* being worked on */
 	uint32_t in_group;    /* keys of the group that are done */
 	uint32_t run;         /* open record, or none */

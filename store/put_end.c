@@ -17,8 +17,13 @@
 /* ---- without commit ------------------------------------------------------------------------------------------- */
 
 /* A quarantined slot's entry is remembered before its name goes: a failed push leaks it, never reuses it. */
-static bool undo_value(struct space *space, uint32_t entry, struct vec32 *quarantine_to, const struct index_sink *sink)
+static bool undo_value(struct session *session, uint32_t entry, struct vec32 *quarantine_to,
+		       const struct index_sink *sink)
 {
+	struct space *space = session->space;
+
+	session->prepared_bytes -= slots_slot_bytes(space->slots, entry);
+	space->stats.slots_prepared--;
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
 		return true;
@@ -43,10 +48,8 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 	do {
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
-		for (; value < group->values && left; value++, left--) {
-			undo_value(space, plan->values.at[value], quarantine_to, &sink);
-			space->stats.slots_prepared--;
-		}
+		for (; value < group->values && left; value++, left--)
+			undo_value(session, plan->values.at[value], quarantine_to, &sink);
 		for (; value == group->values && record < group->records && left; record++, left--)
 			index_record_abandon(space->index, plan->records.at[record], &sink);
 		for (; record == group->records && pin < group->pins && left; pin++, left--)
@@ -57,7 +60,8 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 			else if (status == PUT_ABORTED)
 				space->stats.groups_aborted++;
 			space_committed(space); /* whoever waits for one of its keys may look again: it is gone */
-			if (!quarantine_to)
+			/* What a refused group had taken itself is no news to the one that was refused. */
+			if (!quarantine_to && !(status == PUT_NOROOM && space->refused == session->number))
 				space_room(space);
 		}
 		lock_drop(&space->lock);
@@ -166,14 +170,17 @@ static uint8_t group_waits(struct space *space, const struct put_plan *plan, uin
 }
 
 /* Under the lock: a committed value is no longer its group's. */
-static void settle_value(struct space *space, uint32_t entry)
+static void settle_value(struct session *session, uint32_t entry)
 {
+	struct space *space = session->space;
 	const struct entry *e = &space->tables.entries[entry];
+	const struct share *share = &space->layout->class[e->class_index].share[e->share];
 
 	index_settle(space->index, entry);
 	space->stats.slots_prepared--;
 	space->stats.values_committed++;
-	space->stats.bytes_committed += space->layout->class[e->class_index].share[e->share].payload_bytes;
+	space->stats.bytes_committed += share->payload_bytes;
+	session->prepared_bytes -= share->slot_bytes;
 }
 
 /* Under the lock: commits the current group as far as @left operations go; true when it is done. */
@@ -188,7 +195,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		group->published = 1;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
-		settle_value(space, plan->values.at[call->value]);
+		settle_value(call->session, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
 	for (; call->record < group->records && *left; call->record++, --*left)
@@ -247,6 +254,7 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 		left -= left > 0;
 	}
 	space_committed(space);
+	space_room(space); /* what was committed may be evicted */
 	lock_drop(&space->lock);
 }
 
@@ -265,6 +273,7 @@ static bool whole_may_commit(struct put_end *call, struct space *space)
 		put_group_undo(call->session, plan, call->group, PUT_LOST, NULL);
 	} else {
 		group->status = PUT_PENDING;
+		atomic_store(&space->asked, true); /* the next commit is told: it may poll for that */
 		if (!plan->pending_since_ns)
 			plan->pending_since_ns = clock_now_ns();
 	}
@@ -364,6 +373,7 @@ void put_plans_acknowledge(struct session *s, struct put_plan *list)
 			for (; i < end; i++)
 				if (plan->group[i].group)
 					space_group_free(space, plan->group[i].group);
+			space_room(space);
 			lock_drop(&space->lock);
 		}
 		if (!session_reuse(s, &plan->holding))

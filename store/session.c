@@ -311,6 +311,16 @@ static struct holding *session_any_holding(struct session *s)
 	return h;
 }
 
+static bool session_process_gone(struct session *s)
+{
+	bool gone;
+
+	lock_take(&s->lock);
+	gone = s->process_gone;
+	lock_drop(&s->lock);
+	return gone;
+}
+
 /* Ends everything the session holds. Runs once, when no request is inside. */
 static void session_tear_down(struct session *s, bool process_gone, bool was_attached)
 {
@@ -341,6 +351,10 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 	s->host->session_count--;
 	s->space->sessions--;
 	lock_drop(&s->host->lock);
+	/* host_process_gone may have come in between and emptied the quarantine before the plans were put there. From here on
+	 * it does not find the session, and empties the quarantine after all of them. */
+	if (!process_gone && session_process_gone(s))
+		quarantine_free_session(s->host, s->number);
 	if (was_attached) {
 		lock_take(&s->space->lock);
 		s->space->stats.sessions--;

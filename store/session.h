@@ -80,7 +80,8 @@ struct session_info {
 	bool read_only, attached;
 	char space[HOST_MAX_NAME + 1];
 	uint32_t put_plans, get_plans, handles;
-	uint64_t prepared_bytes, pinned_values;
+	uint64_t prepared_bytes; /* of plans that no request works on */
+	uint32_t pins;           /* records held by its plans and handles */
 	int64_t opened_s;
 	uint64_t oldest_ms;   /* age of the oldest plan or handle */
 	char error[480];

@@ -23,6 +23,7 @@
 #define SESSION_BUCKETS 1024u
 #define SESSION_ENDED 1024u        /* as PFS_ENDED_PLANS */
 #define SESSION_MAX_PINS (1u << 19)  /* records pinned at once: the sum over all sessions fits a record's count */
+#define SESSION_PREPARED_PART 2u     /* a session may hold 1/2 of the host's memory prepared, and one value more */
 #define SESSION_SPARES 64u         /* ended holdings of each kind kept for reuse, with their arrays */
 
 enum holding_kind { HOLDING_PUT, HOLDING_GET, HOLDING_HANDLE, HOLDING_KINDS };
@@ -31,6 +32,7 @@ struct holding {
 	struct holding *next; /* (session lock) in its bucket, its spares or the unacknowledged */
 	uint64_t id;
 	uint64_t born_ns;
+	uint64_t used_ns;     /* (session lock) end of the last request that worked on it */
 	enum holding_kind kind;
 	bool busy;            /* (session lock) a request works on it */
 };
@@ -88,6 +90,7 @@ struct session {
 	struct why error;           /* (lock) */
 
 	uint64_t acknowledged[SLOTS_MAX_GRANTS / 64]; /* (space lock) bit g: grant g may be given out to us */
+	uint64_t prepared_bytes;                      /* (space lock) slots of its open put plans */
 	uint32_t pins;                                /* (space lock) held by its plans and handles */
 	uint64_t acknowledged_version;                /* (space lock) slots_version up to which every grant is acknowledged */
 };

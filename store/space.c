@@ -15,6 +15,7 @@
 #include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/session_private.h"
 
 #define SEGMENT_UNIT (2ull << 20)
 #define MIN_HOLLOW 1024u
@@ -232,9 +233,15 @@ static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t n
 
 static void space_capacities(struct space *space)
 {
+	uint64_t memory = space->host->config.memory_bytes;
+
 	for (uint32_t c = 0; c < space->layout->classes; c++)
-		for (uint32_t s = 0; s < space->layout->class[c].shares; s++)
-			space->capacity[c][s] = slots_capacity(space->slots, c, s, space->host->config.memory_bytes);
+		for (uint32_t s = 0; s < space->layout->class[c].shares; s++) {
+			uint64_t prepared = memory / SESSION_PREPARED_PART / space->layout->class[c].share[s].slot_bytes + 1;
+			uint64_t all = slots_capacity(space->slots, c, s, memory);
+
+			space->capacity[c][s] = all < prepared ? all : prepared;
+		}
 }
 
 static int space_build(struct space *space, struct why *why)
@@ -540,15 +547,21 @@ static void space_tell(struct space *space, enum host_change what)
 
 void space_committed(struct space *space)
 {
-	if (atomic_load(&space->waiters))
+	if (atomic_load(&space->waiters) || (atomic_load(&space->asked) && atomic_exchange(&space->asked, false)))
 		space_tell(space, HOST_CHANGED_COMMIT);
+}
+
+void space_refused(struct space *space, uint64_t session)
+{
+	lock_assert_held(&space->lock);
+	space->refused = space->refused && space->refused != session ? UINT64_MAX : session;
 }
 
 void space_room(struct space *space)
 {
 	if (!space->refused)
 		return;
-	space->refused = false;
+	space->refused = 0;
 	space_tell(space, HOST_CHANGED_ROOM);
 }
 

@@ -33,7 +33,7 @@ struct space {
 	uint64_t generation;
 	int64_t created_s;
 	uint64_t floor_bytes;
-	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* slots that the whole budget could ever give */
+	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
 	bool listed;                /* (host lock) still in view */
@@ -48,8 +48,9 @@ struct space {
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
 	uint32_t *group_owner;      /* (lock) [SPACE_GROUPS] serial of the put plan that has the number */
 	uint32_t plan_serial;       /* (lock) last one given */
-	bool refused;               /* (lock) somebody was told NOROOM since the last room event */
+	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
+	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
@@ -83,7 +84,10 @@ void space_unpin(struct space *space, uint32_t record);
 
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
+/* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */
 void space_room(struct space *space);
+/* @session is told NOROOM: the next room is told. */
+void space_refused(struct space *space, uint64_t session);
 void space_ranges_changed(struct space *space);
 void space_record_gone(void *context, uint64_t consumed, const struct key *endpoint); /* for index_config.gone */
 

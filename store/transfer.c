@@ -25,6 +25,7 @@ uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key
 		}
 		for (; h->row_count && h->rows[h->row_count - 1].key >= key && left; left--)
 			session_unpin(s, h->rows[--h->row_count].record);
+		space_room(space);
 		lock_drop(&space->lock);
 	} while (!left);
 	if (h->run_count > h->run_at && h->runs[h->run_count - 1].end > key) {
@@ -82,6 +83,7 @@ void get_plan_end(struct session *s, struct holding *holding)
 		lock_take(&space->lock);
 		for (; i < end; i++)
 			session_unpin(s, plan->pins.at[i]);
+		space_room(space);
 		lock_drop(&space->lock);
 	}
 	lock_take(&space->lock);
@@ -392,7 +394,8 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 int get_cancel(struct session *s, uint64_t handle, struct why *why)
 {
 	struct holding *holding;
-	int r = session_claim(s, HOLDING_HANDLE, handle, &holding, NULL, why);
+	int r = handle ? session_claim(s, HOLDING_HANDLE, handle, &holding, NULL, why) :
+			 why_set(why, EINVAL, "handle: the id is 0");
 
 	if (r)
 		return r;

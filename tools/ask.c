@@ -16,9 +16,9 @@ int command_stat(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
 	char path[PATH_MAX], *text;
 
@@ -41,7 +41,7 @@ static bool parse_key(const char *text, struct pfs_key *ret)
 	if (strlen(text) != 2 * PFS_KEY_BYTES || strspn(text, "0123456789abcdefABCDEF") != 2 * PFS_KEY_BYTES)
 		return false;
 	for (unsigned i = 0; i < PFS_KEY_BYTES; i++) {
-		char pair[3] = { text[2 * i], text[2 * i + 1], '\0' };
+		char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};
 
 		ret->bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
 	}
@@ -53,9 +53,9 @@ int command_probe(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
+		{0},
 	};
 	struct pfs_session *session = NULL;
 	struct pfs_key *keys;
@@ -86,8 +86,8 @@ int command_probe(const struct command *self, int argc, char **argv)
 	if (!r) {
 		out = json_array();
 		for (int i = 0; i < argc - 1; i++)
-			json_array_append_new(out, json_pack("{s:s, s:b}", "key", argv[i + 1], "there",
-							     bits[i / 8] >> i % 8 & 1));
+			json_array_append_new(
+				out, json_pack("{s:s, s:b}", "key", argv[i + 1], "there", bits[i / 8] >> i % 8 & 1));
 		show_list(out, json);
 	}
 	pfs_close(&session);

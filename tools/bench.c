@@ -22,12 +22,12 @@ bool bench_wants(const struct bench_options *options, const char *figure)
 	return !options->figure || !strncmp(figure, options->figure, strlen(options->figure));
 }
 
-void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit, double against,
-		 json_t *rest)
+void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit,
+	double against, json_t *rest)
 {
 	json_t *out = json_pack("{s:s, s:f, s:s, s:o, s:o}", "figure", figure, "value", value, "unit", unit, "against",
-				against > 0 ? json_real(against) : json_null(), "ratio",
-				against > 0 ? json_real(value / against) : json_null());
+		against > 0 ? json_real(against) : json_null(), "ratio",
+		against > 0 ? json_real(value / against) : json_null());
 
 	if (rest) {
 		json_object_update(out, rest);
@@ -64,17 +64,17 @@ void bench_skip(const struct bench_options *options, const char *figure, const c
 
 static int control(const struct command *self, int argc, char **argv)
 {
-	struct bench_options o = { .pages = 1000000, .repeats = 200 };
+	struct bench_options o = {.pages = 1000000, .repeats = 200};
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "pages", OPTION_NUMBER, &o.pages, "N", "pages in the index (1000000)", 20 * BENCH_BATCH, 100000000 },
-		{ "figure", OPTION_TEXT, &o.figure, "NAME", "only figures whose names begin so", 0, 0 },
-		{ "repeats", OPTION_NUMBER, &o.repeats, "N", "batches behind each figure (200)", 1, 100000 },
-		{ "mount", OPTION_TEXT, &o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0 },
-		{ "no-populate", OPTION_FLAG, &o.no_populate, NULL, "implied where values are not touched", 0, 0 },
-		{ "human", OPTION_FLAG, &o.human, NULL, "aligned text instead of JSON", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object a line (the default)", 0, 0 },
-		{ 0 },
+		{"pages", OPTION_NUMBER, &o.pages, "N", "pages in the index (1000000)", 20 * BENCH_BATCH, 100000000},
+		{"figure", OPTION_TEXT, &o.figure, "NAME", "only figures whose names begin so", 0, 0},
+		{"repeats", OPTION_NUMBER, &o.repeats, "N", "batches behind each figure (200)", 1, 100000},
+		{"mount", OPTION_TEXT, &o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0},
+		{"no-populate", OPTION_FLAG, &o.no_populate, NULL, "implied where values are not touched", 0, 0},
+		{"human", OPTION_FLAG, &o.human, NULL, "aligned text instead of JSON", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line (the default)", 0, 0},
+		{0},
 	};
 	struct command with_more = *self;
 	int r;
@@ -98,8 +98,9 @@ static int control(const struct command *self, int argc, char **argv)
 int command_bench(const struct command *self, int argc, char **argv)
 {
 	static const struct command table[] = {
-		{ "bench control", "", "the control path: batches of 1,000 keys, memory of the index, fairness", NULL, control },
-		{ 0 },
+		{"bench control", "", "the control path: batches of 1,000 keys, memory of the index, fairness", NULL,
+			control},
+		{0},
 	};
 
 	return command_dispatch("prefixfs bench", self->summary, table, argc, argv);

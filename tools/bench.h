@@ -13,9 +13,9 @@
 #include "fs/client/prefixfs.h"
 #include "tools/cli.h"
 
-#define BENCH_BATCH 1000u   /* keys of a batch, pages of a chain */
-#define BENCH_VALUE 4096u   /* bytes */
-#define BENCH_TOKENS 64u    /* of a page */
+#define BENCH_BATCH 1000u /* keys of a batch, pages of a chain */
+#define BENCH_VALUE 4096u /* bytes */
+#define BENCH_TOKENS 64u  /* of a page */
 
 struct bench_options {
 	uint64_t pages;
@@ -23,21 +23,21 @@ struct bench_options {
 	const char *figure; /* only those whose name begins so; NULL = all */
 	const char *mount;  /* a daemon that runs already */
 	bool no_populate;
-	bool human;         /* aligned text instead of JSON lines */
+	bool human; /* aligned text instead of JSON lines */
 };
 
 /* Is a figure of this name wanted? */
 bool bench_wants(const struct bench_options *options, const char *figure);
 /* Prints one figure. @against 0: there is nothing to compare it with. @more (may be NULL) has further members and is taken. */
-void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit, double against,
-		 json_t *more);
+void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit,
+	double against, json_t *more);
 /* A figure that cannot be measured here. */
 void bench_skip(const struct bench_options *options, const char *figure, const char *reason, json_t *more);
 
 /* ---- bench_daemon.c --------------------------------------------------------------------------------------------- */
 
 struct bench_daemon {
-	char folder[64];  /* of ours, with the mount point and the run folder in it; empty: somebody else's daemon */
+	char folder[64]; /* of ours, with the mount point and the run folder in it; empty: somebody else's daemon */
 	char mount[PATH_MAX];
 	pid_t serving;
 };
@@ -55,8 +55,8 @@ int bench_daemon_use(struct bench_daemon *daemon, const char *mount);
 /* Unmounts and removes what bench_daemon_start made. */
 void bench_daemon_stop(struct bench_daemon *daemon);
 /* Makes a namespace with one dense class of @planes planes of @plane_bytes. @floor 0 = the daemon's default. */
-int bench_namespace(const struct bench_daemon *daemon, const char *name, uint64_t plane_bytes, uint64_t planes,
-		    uint64_t floor);
+int bench_namespace(
+	const struct bench_daemon *daemon, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor);
 int bench_namespace_remove(const struct bench_daemon *daemon, const char *name);
 /* Bytes of private memory of the serving process and of its tables; the segments are not counted. */
 int bench_memory(const struct bench_daemon *daemon, uint64_t *bytes);
@@ -70,20 +70,21 @@ int64_t bench_counter(const struct bench_daemon *daemon, const char *ns, const c
 /* Chains of pages without content: key i of chain c follows from both. */
 struct bench_chains {
 	struct pfs_session *session;
-	char path[PATH_MAX]; /* of the namespace */
+	char path[PATH_MAX];   /* of the namespace */
 	uint32_t record_pages; /* of a put group */
-	uint64_t count;      /* chains put so far, 0..count-1; those before `gone` may have been evicted */
-	uint64_t random;     /* state of the dice */
-	uint64_t noroom;     /* groups refused, all in all */
+	uint64_t count;        /* chains put so far, 0..count-1; those before `gone` may have been evicted */
+	uint64_t random;       /* state of the dice */
+	uint64_t noroom;       /* groups refused, all in all */
 };
 
-int bench_chains_open(struct bench_chains *chains, const struct bench_daemon *daemon, const char *ns, uint32_t record_pages);
+int bench_chains_open(
+	struct bench_chains *chains, const struct bench_daemon *daemon, const char *ns, uint32_t record_pages);
 void bench_chains_close(struct bench_chains *chains);
 void bench_chain_keys(uint64_t chain, uint32_t first, uint32_t count, struct pfs_key *keys);
 uint64_t bench_dice(struct bench_chains *chains, uint64_t sides);
 /* Keys first..first+count-1 of a chain as one plan of groups of record_pages pages. */
-int bench_put_start(struct bench_chains *chains, const struct pfs_key *keys, const struct pfs_key *before, uint32_t first,
-		    uint32_t count, struct pfs_put_result *ret);
+int bench_put_start(struct bench_chains *chains, const struct pfs_key *keys, const struct pfs_key *before,
+	uint32_t first, uint32_t count, struct pfs_put_result *ret);
 /* Puts further chains of BENCH_BATCH pages. Waits for room where memory is still being granted. */
 int bench_fill(struct bench_chains *chains, uint64_t how_many, const char *what);
 

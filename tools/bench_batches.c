@@ -14,19 +14,28 @@
 #include "tools/host.h"
 #include "tools/latency.h"
 
-enum figure { GET_START, GET_TRANSFER, RELEASE, PUT_START, PUT_COMMIT, PUT_START_FULL, EMPTY_IOCTL, FIGURES };
+enum figure {
+	GET_START,
+	GET_TRANSFER,
+	RELEASE,
+	PUT_START,
+	PUT_COMMIT,
+	PUT_START_FULL,
+	EMPTY_IOCTL,
+	FIGURES
+};
 
 static const struct {
 	const char *name;
 	double against; /* microseconds */
 } figures[FIGURES] = {
-	[GET_START] = { "get_start_1000_p50_us", 80 },
-	[GET_TRANSFER] = { "get_transfer_1000_p50_us", 50 },
-	[RELEASE] = { "release_1000_p50_us", 50 },
-	[PUT_START] = { "put_start_1000_p50_us", 150 },
-	[PUT_COMMIT] = { "put_commit_1000_p50_us", 120 },
-	[PUT_START_FULL] = { "put_start_full_1000_p50_us", 0 },
-	[EMPTY_IOCTL] = { "empty_ioctl_p50_us", 0 },
+	[GET_START] = {"get_start_1000_p50_us", 80},
+	[GET_TRANSFER] = {"get_transfer_1000_p50_us", 50},
+	[RELEASE] = {"release_1000_p50_us", 50},
+	[PUT_START] = {"put_start_1000_p50_us", 150},
+	[PUT_COMMIT] = {"put_commit_1000_p50_us", 120},
+	[PUT_START_FULL] = {"put_start_full_1000_p50_us", 0},
+	[EMPTY_IOCTL] = {"empty_ioctl_p50_us", 0},
 };
 
 #define EMPTY_CALLS 20000u
@@ -42,8 +51,8 @@ static int measure_get(struct run *run, uint64_t chain)
 {
 	struct pfs_session *s = run->chains.session;
 	struct pfs_key keys[BENCH_BATCH];
-	struct pfs_get_request q = { .keys = keys, .key_count = BENCH_BATCH };
-	struct pfs_transfer_request t = { 0 };
+	struct pfs_get_request q = {.keys = keys, .key_count = BENCH_BATCH};
+	struct pfs_transfer_request t = {0};
 	struct pfs_transfer_result got;
 	struct pfs_get_result found;
 	uint64_t at[4];
@@ -55,7 +64,7 @@ static int measure_get(struct run *run, uint64_t chain)
 	at[1] = clock_ns();
 	if (found.transferable_len != (uint64_t)BENCH_BATCH * BENCH_TOKENS)
 		return complain("chain %llu: %llu of %u tokens are there", (unsigned long long)chain,
-			    (unsigned long long)found.transferable_len, BENCH_BATCH * BENCH_TOKENS);
+			(unsigned long long)found.transferable_len, BENCH_BATCH * BENCH_TOKENS);
 	t.handle = found.handle;
 	t.boundary = t.to = found.transferable_len;
 	if (pfs_get_transfer(s, &t, &got))
@@ -163,15 +172,16 @@ static int measure_all(struct run *run)
 static int one_length(struct run *run, uint32_t record_pages)
 {
 	const struct bench_options *o = run->options;
-	/* Room for what is filled and for the puts that are measured with free slots, then a sixteenth. */
+	/* Room for what is filled and for the puts that are measured with free slots; most of it granted from the start, so
+	 * that these do not wait for grants. */
 	uint64_t values = o->pages + (o->repeats + 20) * BENCH_BATCH;
-	const struct bench_daemon_options d = { .memory = (values + values / 16) * BENCH_VALUE };
+	const struct bench_daemon_options d = {.memory = (values + values / 4) * BENCH_VALUE};
 	int r;
 
 	r = o->mount ? bench_daemon_use(&run->daemon, o->mount) : bench_daemon_start(&run->daemon, &d, false);
 	if (r)
 		return r;
-	r = bench_namespace(&run->daemon, "bench", BENCH_VALUE, 1, 0);
+	r = bench_namespace(&run->daemon, "bench", BENCH_VALUE, 1, o->mount ? 0 : d.memory / 8 * 7);
 	if (!r) {
 		r = bench_chains_open(&run->chains, &run->daemon, "bench", record_pages);
 		if (!r)
@@ -187,15 +197,15 @@ static int one_length(struct run *run, uint32_t record_pages)
 		if (l->count == 0 || !bench_wants(o, figures[i].name))
 			continue;
 		bench_print(o, figures[i].name, latency_us(l, 0.5), "us", figures[i].against,
-			    json_pack("{s:i, s:f, s:I}", "records_of", (int)record_pages, "p99", latency_us(l, 0.99), "samples",
-				      (json_int_t)l->count));
+			json_pack("{s:i, s:f, s:I}", "records_of", (int)record_pages, "p99", latency_us(l, 0.99),
+				"samples", (json_int_t)l->count));
 	}
 	return r;
 }
 
 int bench_batches(const struct bench_options *o)
 {
-	static const uint32_t lengths[] = { 1, 32 };
+	static const uint32_t lengths[] = {1, 32};
 	struct run *runs;
 	int r = 0;
 

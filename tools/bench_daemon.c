@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,43 @@
 #include "tools/host.h"
 
 #define START_S 30u
+#define STOP_TRIES 1000u
+
+/* The daemon that runs now, for the signal handler. */
+static struct bench_daemon *running;
+
+/* Ended from outside: take the mount and the folders away, with what a handler may call. */
+static void take_away(int number)
+{
+	char mount[PATH_MAX], run[PATH_MAX];
+	const struct bench_daemon *d = running;
+
+	if (d && d->folder[0]) {
+		memcpy(mount, d->mount, sizeof(mount));
+		strcpy(run, d->folder);
+		strcat(run, "/run");
+		umount2(mount, MNT_DETACH);
+		/* The daemon's end comes after that of our sessions: a child that has none of them waits for it. */
+		if (fork() > 0)
+			_exit(128 + number);
+		close_range(0, ~0u, 0);
+		for (unsigned i = 0; i < STOP_TRIES && (rmdir(run) && errno != ENOENT); i++)
+			usleep(10000);
+		rmdir(mount);
+		rmdir(d->folder);
+	}
+	_exit(128 + number);
+}
+
+static void watch_signals(struct bench_daemon *d)
+{
+	const struct sigaction action = {.sa_handler = d ? take_away : SIG_DFL};
+
+	running = d;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+}
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -68,7 +106,9 @@ static int run_daemon(struct bench_daemon *d, const struct bench_daemon_options 
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		return quiet ? 1 : complain("prefixfsd could not be started on %s (status %d)", d->mount, WEXITSTATUS(status));
+		return quiet ? 1
+		             : complain("prefixfsd could not be started on %s (status %d)", d->mount,
+				       WEXITSTATUS(status));
 	return 0;
 }
 
@@ -76,10 +116,11 @@ int bench_daemon_start(struct bench_daemon *d, const struct bench_daemon_options
 {
 	char run[128];
 
-	*d = (struct bench_daemon){ 0 };
+	*d = (struct bench_daemon){0};
 	snprintf(d->folder, sizeof(d->folder), "/tmp/prefixfs-bench-XXXXXX");
 	if (!mkdtemp(d->folder))
 		return complain("/tmp: %s", strerror(errno));
+	watch_signals(d);
 	snprintf(d->mount, sizeof(d->mount), "%s/mnt", d->folder);
 	snprintf(run, sizeof(run), "%s/run", d->folder);
 	if (mkdir(d->mount, 0755) || mkdir(run, 0755) || run_daemon(d, o, quiet) || read_serving(d)) {
@@ -91,7 +132,7 @@ int bench_daemon_start(struct bench_daemon *d, const struct bench_daemon_options
 
 int bench_daemon_use(struct bench_daemon *d, const char *mount)
 {
-	*d = (struct bench_daemon){ 0 };
+	*d = (struct bench_daemon){0};
 	snprintf(d->mount, sizeof(d->mount), "%s", mount);
 	return read_serving(d);
 }
@@ -102,27 +143,28 @@ void bench_daemon_stop(struct bench_daemon *d)
 
 	if (!d->folder[0])
 		return;
-	if (serving) {
-		if (umount2(d->mount, 0) && umount2(d->mount, MNT_DETACH)) {
-			pid_t pid = fork();
+	/* EINVAL: it never came to a mount. */
+	if (umount2(d->mount, 0) && errno != EINVAL && umount2(d->mount, MNT_DETACH)) {
+		pid_t pid = fork();
 
-			if (pid == 0) {
-				execlp("fusermount3", "fusermount3", "-u", "-z", "-q", d->mount, NULL);
-				_exit(127);
-			}
-			waitpid(pid, NULL, 0);
+		if (pid == 0) {
+			execlp("fusermount3", "fusermount3", "-u", "-z", "-q", d->mount, NULL);
+			_exit(127);
 		}
-		/* Its memory is to be free before the next one starts. */
-		for (unsigned i = 0; i < START_S * 100 && bench_cpu_ns(serving); i++)
-			usleep(10000);
+		waitpid(pid, NULL, 0);
 	}
+	/* Its memory is to be free before the next one starts. */
+	for (unsigned i = 0; serving && i < START_S * 100 && bench_cpu_ns(serving); i++)
+		usleep(10000);
 	nftw(d->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-	*d = (struct bench_daemon){ 0 };
+	watch_signals(NULL);
+	*d = (struct bench_daemon){0};
 }
 
 /* ---- namespaces ------------------------------------------------------------------------------------------------- */
 
-int bench_namespace(const struct bench_daemon *d, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor)
+int bench_namespace(
+	const struct bench_daemon *d, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor)
 {
 	char path[PATH_MAX], text[512], memory[64] = "";
 	int fd, n;
@@ -134,9 +176,9 @@ int bench_namespace(const struct bench_daemon *d, const char *name, uint64_t pla
 	if (floor)
 		snprintf(memory, sizeof(memory), "\"memory\":{\"floor\":%llu},", (unsigned long long)floor);
 	n = snprintf(text, sizeof(text),
-		     "{\"version\":1,\"identity\":{\"model\":\"bench\"},\"world\":1,\"page_tokens\":%u,%s\"classes\":[{\"name\":\"kv\","
-		     "\"kind\":\"dense\",\"planes\":[{\"name\":\"p\",\"count\":%llu,\"bytes\":%llu}]}]}", BENCH_TOKENS, memory,
-		     (unsigned long long)planes, (unsigned long long)plane_bytes);
+		"{\"version\":1,\"identity\":{\"model\":\"bench\"},\"world\":1,\"page_tokens\":%u,%s\"classes\":[{\"name\":\"kv\","
+		"\"kind\":\"dense\",\"planes\":[{\"name\":\"p\",\"count\":%llu,\"bytes\":%llu}]}]}",
+		BENCH_TOKENS, memory, (unsigned long long)planes, (unsigned long long)plane_bytes);
 	if (host_path(path, "%s/ns/%s/layout", d->mount, name))
 		return 1;
 	fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -216,7 +258,8 @@ int bench_memory(const struct bench_daemon *d, uint64_t *bytes)
 			segment = strstr(line, "/memfd:") && !tables; /* and call buffers */
 		} else if (sscanf(line, "%31[A-Za-z_]: %llu kB", name, &kib) == 2 && !segment) {
 			/* What the parent maps too is not private, and is counted all the same. */
-			if (tables ? !strcmp(name, "Rss") : !strncmp(name, "Private_", 8) && strcmp(name, "Private_Hugetlb"))
+			if (tables ? !strcmp(name, "Rss")
+				   : !strncmp(name, "Private_", 8) && strcmp(name, "Private_Hugetlb"))
 				*bytes += kib * 1024;
 		}
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What big batches of others do to a small question. Seven processes look up 10,000 keys again and again while one asks
- * for one key; then seven burn as much CPU time as clients and daemon used before, while one asks for one key. The ratio
- * of the two p99s is what the daemon adds to what a busy machine does anyway. Several such pairs; the median.
+ * What big batches of others do to a small question. Seven processes look up 10,000 keys again and again while one
+ * asks for one key; then seven burn as much CPU time as clients and daemon used before, while one asks for one key.
+ * The ratio of the two p99s is what the daemon adds to what a busy machine does anyway. Several such pairs; the
+ * median.
  */
 #include <errno.h>
 #include <signal.h>
@@ -45,7 +46,7 @@ static uint64_t own_cpu_ns(void)
 static int look_up(struct shared *shared, unsigned number, const struct bench_daemon *daemon)
 {
 	static struct pfs_key keys[LONG_CHAIN];
-	struct pfs_get_request q = { .keys = keys, .key_count = LONG_CHAIN };
+	struct pfs_get_request q = {.keys = keys, .key_count = LONG_CHAIN};
 	struct bench_chains chains;
 	struct pfs_get_result found;
 	uint64_t begin;
@@ -81,7 +82,7 @@ static int burn(struct shared *shared, unsigned number, double share)
 			for (volatile unsigned i = 0; i < 20000; i++)
 				;
 		} else {
-			nanosleep(&(struct timespec){ .tv_nsec = SLICE_NS / 4 }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = SLICE_NS / 4}, NULL);
 		}
 	}
 	atomic_store(&shared->cpu_ns[number], own_cpu_ns() - cpu);
@@ -100,7 +101,7 @@ static int probe_for(struct bench_chains *chains, struct latency *l)
 		if (pfs_probe(chains->session, &key, 1, NULL, &found))
 			return complain_client("probe");
 		latency_add(l, clock_ns() - begin);
-		nanosleep(&(struct timespec){ .tv_nsec = PROBE_PAUSE_NS }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = PROBE_PAUSE_NS}, NULL);
 	}
 	return 0;
 }
@@ -108,7 +109,7 @@ static int probe_for(struct bench_chains *chains, struct latency *l)
 /* One run beside seven busy processes. @share < 0: they look up; else they burn that share of a core each. *cpu_ns: what
  * they and, when they look up, the daemon used. */
 static int run(const struct bench_daemon *daemon, struct bench_chains *chains, struct shared *shared, double share,
-	       struct latency *l, double *cpu_share, uint64_t *batches)
+	struct latency *l, double *cpu_share, uint64_t *batches)
 {
 	uint64_t begin, daemon_cpu, cpu = 0;
 	pid_t pids[BUSY];
@@ -118,6 +119,8 @@ static int run(const struct bench_daemon *daemon, struct bench_chains *chains, s
 	for (unsigned i = 0; i < BUSY; i++) {
 		pids[i] = fork();
 		if (pids[i] == 0) {
+			signal(SIGINT, SIG_DFL); /* the parent cleans up */
+			signal(SIGTERM, SIG_DFL);
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			_exit(share < 0 ? look_up(shared, i, daemon) : burn(shared, i, share));
 		}
@@ -175,7 +178,7 @@ static int by_value(const void *a, const void *b)
 }
 
 static int measure(const struct bench_options *o, const struct bench_daemon *daemon, struct bench_chains *chains,
-		   struct shared *shared)
+	struct shared *shared)
 {
 	struct latency *l = calloc(2, sizeof(*l));
 	double ratios[PAIRS], cpu, burned;
@@ -195,9 +198,9 @@ static int measure(const struct bench_options *o, const struct bench_daemon *dae
 		b = latency_us(&l[1], 0.99);
 		ratios[i] = a / b;
 		bench_print(o, "probe_p99_under_batches_pair", ratios[i], "ratio", 0,
-			    json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "p99_us", a, "p99_beside_burners_us", b, "p50_us",
-				      latency_us(&l[0], 0.5), "p50_beside_burners_us", latency_us(&l[1], 0.5), "cpus", cpu,
-				      "cpus_burned", burned, "batches", (json_int_t)batches));
+			json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "p99_us", a, "p99_beside_burners_us", b,
+				"p50_us", latency_us(&l[0], 0.5), "p50_beside_burners_us", latency_us(&l[1], 0.5),
+				"cpus", cpu, "cpus_burned", burned, "batches", (json_int_t)batches));
 	}
 	free(l);
 	if (r)
@@ -209,8 +212,8 @@ static int measure(const struct bench_options *o, const struct bench_daemon *dae
 
 int bench_fairness(const struct bench_options *o)
 {
-	const struct bench_daemon_options d = { .memory = 2ull * BUSY * LONG_CHAIN * BENCH_VALUE };
-	struct bench_chains chains = { 0 };
+	const struct bench_daemon_options d = {.memory = 2ull * BUSY * LONG_CHAIN * BENCH_VALUE};
+	struct bench_chains chains = {0};
 	struct bench_daemon daemon;
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int r;

@@ -17,7 +17,7 @@ int bench_chains_open(struct bench_chains *c, const struct bench_daemon *daemon,
 {
 	struct pfs_options options;
 
-	*c = (struct bench_chains){ .record_pages = record_pages, .random = record_pages };
+	*c = (struct bench_chains){.record_pages = record_pages, .random = record_pages};
 	pfs_options_init(&options);
 	options.rank = 0;
 	options.wait_prewarm = 1;
@@ -44,10 +44,10 @@ void bench_chain_keys(uint64_t chain, uint32_t first, uint32_t count, struct pfs
 }
 
 int bench_put_start(struct bench_chains *c, const struct pfs_key *keys, const struct pfs_key *before, uint32_t first,
-		    uint32_t count, struct pfs_put_result *ret)
+	uint32_t count, struct pfs_put_result *ret)
 {
 	struct pfs_put_group groups[BENCH_BATCH];
-	struct pfs_put_request q = { .groups = groups, .keys = keys, .key_count = count, .class_mask = 1 };
+	struct pfs_put_request q = {.groups = groups, .keys = keys, .key_count = count, .class_mask = 1};
 
 	for (uint32_t at = 0; at < count;) {
 		uint32_t n = count - at < c->record_pages ? count - at : c->record_pages;
@@ -87,8 +87,8 @@ static int put_chain(struct bench_chains *c, uint64_t chain)
 		c->noroom += groups - put.groups_ok;
 		pfs_news(c->session, ROOM_WAIT_MS);
 	}
-	return complain("chain %llu got no room in %u tries: the memory of the daemon is too small", (unsigned long long)chain,
-		    ROOM_TRIES);
+	return complain("chain %llu got no room in %u tries: the memory of the daemon is too small",
+		(unsigned long long)chain, ROOM_TRIES);
 }
 
 int bench_fill(struct bench_chains *c, uint64_t how_many, const char *what)

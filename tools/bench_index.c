@@ -9,7 +9,7 @@
 #define FIGURE "index_bytes_per_page"
 
 static int print(const struct bench_options *o, const struct bench_daemon *d, uint64_t before, uint32_t record_pages,
-		 const char *when)
+	const char *when)
 {
 	int64_t pages = bench_counter(d, "bench", "pages"), records = bench_counter(d, "bench", "records");
 	uint64_t now;
@@ -21,16 +21,16 @@ static int print(const struct bench_options *o, const struct bench_daemon *d, ui
 		return complain("the namespace's stats name no pages");
 	snprintf(name, sizeof(name), FIGURE "%s%s", record_pages == 1 ? "_records_of_1" : "", when);
 	bench_print(o, name, (double)(now > before ? now - before : 0) / (double)pages, "B", 0,
-		    json_pack("{s:i, s:I, s:I, s:I}", "records_of", (int)record_pages, "pages", (json_int_t)pages, "records",
-			      (json_int_t)records, "bytes", (json_int_t)(now - before)));
+		json_pack("{s:i, s:I, s:I, s:I}", "records_of", (int)record_pages, "pages", (json_int_t)pages,
+			"records", (json_int_t)records, "bytes", (json_int_t)(now - before)));
 	return 0;
 }
 
 static int one_length(const struct bench_options *o, uint32_t record_pages)
 {
 	/* As much memory as the pages need: refilling evicts. */
-	const struct bench_daemon_options d = { .memory = (o->pages + o->pages / 64 + 20 * BENCH_BATCH) * BENCH_VALUE };
-	struct bench_chains chains = { 0 };
+	const struct bench_daemon_options d = {.memory = (o->pages + o->pages / 64 + 20 * BENCH_BATCH) * BENCH_VALUE};
+	struct bench_chains chains = {0};
 	struct bench_daemon daemon;
 	uint64_t before, count = o->pages / BENCH_BATCH;
 	int r;

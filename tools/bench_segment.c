@@ -39,10 +39,10 @@ static bool thp_possible(void)
 
 static int ready_with(const struct bench_options *o, const char *backing, const char *hugepages, uint64_t bytes)
 {
-	const struct bench_daemon_options d = { .memory = bytes * 5 / 4, .populate = true, .hugepages = hugepages };
-	struct bench_chains chains = { 0 };
+	const struct bench_daemon_options d = {.memory = bytes * 5 / 4, .populate = true, .hugepages = hugepages};
+	struct bench_chains chains = {0};
 	struct bench_daemon daemon;
-	struct pfs_session_info info = { 0 };
+	struct pfs_session_info info = {0};
 	uint64_t begin, took;
 	int r;
 
@@ -61,8 +61,8 @@ static int ready_with(const struct bench_options *o, const char *backing, const 
 	bench_daemon_stop(&daemon);
 	if (!r)
 		bench_print(o, READY, (double)took / 1e9 / ((double)bytes / (1 << 30)), "s/GiB", 0,
-			    json_pack("{s:s, s:I, s:I}", "backing", backing, "page_bytes", (json_int_t)info.segment_page_bytes,
-				      "bytes", (json_int_t)bytes));
+			json_pack("{s:s, s:I, s:I}", "backing", backing, "page_bytes",
+				(json_int_t)info.segment_page_bytes, "bytes", (json_int_t)bytes));
 	return r;
 }
 
@@ -75,7 +75,8 @@ int bench_segment(const struct bench_options *o)
 	if (thp_possible())
 		r = ready_with(o, "thp", "thp", READY_BYTES);
 	else
-		bench_skip(o, READY, "shmem_enabled says that shared memory gets no huge pages", json_pack("{s:s}", "backing", "thp"));
+		bench_skip(o, READY, "shmem_enabled says that shared memory gets no huge pages",
+			json_pack("{s:s}", "backing", "thp"));
 	if (r)
 		return r;
 	if (free_hugetlb() >= READY_BYTES * 5 / 4)
@@ -187,8 +188,8 @@ static int measure_cat(const struct bench_options *o, struct bench_chains *chain
 
 int bench_cat(const struct bench_options *o)
 {
-	const struct bench_daemon_options d = { .memory = 2ull * CAT_PAGES * CAT_VALUE, .populate = true };
-	struct bench_chains chains = { 0 };
+	const struct bench_daemon_options d = {.memory = 2ull * CAT_PAGES * CAT_VALUE, .populate = true};
+	struct bench_chains chains = {0};
 	struct bench_daemon daemon;
 	int r = o->mount ? bench_daemon_use(&daemon, o->mount) : bench_daemon_start(&daemon, &d, false);
 

@@ -53,7 +53,8 @@ static void print_help(const struct command *command, const struct option_row *r
 	for (const struct option_row *o = rows; o && o->name; o++) {
 		char left[64];
 
-		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->argument ? " " : "",
+			o->argument ? o->argument : "");
 		printf("  %-26s %s\n", left, o->help);
 	}
 	printf("  %-26s %s\n", "--help", "this text");
@@ -101,7 +102,7 @@ static int set_number(const struct command *command, const struct option_row *o,
 	}
 	if (value < o->min || (o->max && value > o->max))
 		return usage_error(command, "--%s is %s, %llu..%llu are possible", o->name, text,
-				   (unsigned long long)o->min, (unsigned long long)(o->max ? o->max : UINT64_MAX));
+			(unsigned long long)o->min, (unsigned long long)(o->max ? o->max : UINT64_MAX));
 	*(uint64_t *)o->to = value;
 	return 0;
 }

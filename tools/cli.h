@@ -22,7 +22,7 @@ enum option_kind {
 struct option_row {
 	const char *name; /* without the dashes */
 	enum option_kind kind;
-	void *to;         /* keeps its value when the option is not given */
+	void *to; /* keeps its value when the option is not given */
 	const char *argument, *help;
 	uint64_t min, max; /* max 0: no limit */
 };

@@ -42,8 +42,8 @@ static int by_age(const void *a, const void *b)
 /* What its header says about itself. */
 static void read_header(const char *records, struct record *r)
 {
-	static const char *const sizes[] = { "page bytes", "page_bytes", "row bytes", "row_bytes" };
-	static const char *const ages[] = { "last use", "last_use", "last_use_s" };
+	static const char *const sizes[] = {"page bytes", "page_bytes", "row bytes", "row_bytes"};
+	static const char *const ages[] = {"last use", "last_use", "last_use_s"};
 	char path[PATH_MAX], *text, *value;
 
 	if (host_path(path, "%s/%s/header", records, r->name))
@@ -89,7 +89,7 @@ static int list_records(const char *path, bool headers, struct record **ret, siz
 			list = p;
 			room = room ? room * 2 : 1024;
 		}
-		list[count] = (struct record){ .consumed = strtoull(entry->d_name, NULL, 16) };
+		list[count] = (struct record){.consumed = strtoull(entry->d_name, NULL, 16)};
 		memcpy(list[count].name, entry->d_name, strlen(entry->d_name) + 1);
 		if (headers)
 			read_header(path, &list[count]);
@@ -142,13 +142,13 @@ int command_evict(const struct command *self, int argc, char **argv)
 	bool json = false, all = false;
 	uint64_t bytes = 0;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "all", OPTION_FLAG, &all, NULL, "every record that is not in use", 0, 0 },
-		{ "bytes", OPTION_BYTES, &bytes, "SIZE", "those unused for longest, until so much went", 1, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"all", OPTION_FLAG, &all, NULL, "every record that is not in use", 0, 0},
+		{"bytes", OPTION_BYTES, &bytes, "SIZE", "those unused for longest, until so much went", 1, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
-	struct outcome out = { 0 };
+	struct outcome out = {0};
 	struct record *list = NULL;
 	char records[PATH_MAX];
 	size_t count = 0;
@@ -167,8 +167,10 @@ int command_evict(const struct command *self, int argc, char **argv)
 			if (evict_one(records, argv[i]))
 				out.evicted++;
 			else
-				r = complain("%s: %s", argv[i], errno == ENOTEMPTY ? "other records descend from it" :
-					 errno == EBUSY ? "in use or pinned" : strerror(errno));
+				r = complain("%s: %s", argv[i],
+					errno == ENOTEMPTY ? "other records descend from it"
+					: errno == EBUSY   ? "in use or pinned"
+							   : strerror(errno));
 		}
 		out.refused = (uint64_t)(argc - 1) - out.evicted;
 	} else {
@@ -179,8 +181,10 @@ int command_evict(const struct command *self, int argc, char **argv)
 		evict_list(records, list, count, all ? UINT64_MAX : bytes, &out);
 		free(list);
 		if (bytes > 0 && out.bytes < bytes)
-			r = complain("only %llu of %llu bytes could go", (unsigned long long)out.bytes, (unsigned long long)bytes);
+			r = complain("only %llu of %llu bytes could go", (unsigned long long)out.bytes,
+				(unsigned long long)bytes);
 	}
-	show_object(json_pack("{s:I, s:I}", "evicted", (json_int_t)out.evicted, "refused", (json_int_t)out.refused), json);
+	show_object(
+		json_pack("{s:I, s:I}", "evicted", (json_int_t)out.evicted, "refused", (json_int_t)out.refused), json);
 	return r;
 }

@@ -34,7 +34,7 @@ static bool is_prefixfs(const char *line)
 	const char *dash = strstr(line, " - ");
 
 	return dash && (!strncmp(dash + 3, "fuse.prefixfs ", 14) ||
-			(!strncmp(dash + 3, "fuse ", 5) && !strncmp(dash + 8, "prefixfs ", 9)));
+			       (!strncmp(dash + 3, "fuse ", 5) && !strncmp(dash + 8, "prefixfs ", 9)));
 }
 
 static const char *only_mount(void)
@@ -62,8 +62,9 @@ static const char *only_mount(void)
 	fclose(f);
 	if (count == 1)
 		return found;
-	complain(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT" :
-		     "no prefixfs is mounted here (%u found): name one with --mount or PREFIXFS_MOUNT", count);
+	complain(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT"
+		       : "no prefixfs is mounted here (%u found): name one with --mount or PREFIXFS_MOUNT",
+		count);
 	return NULL;
 }
 
@@ -149,7 +150,8 @@ char *host_line(const char *text, const char *wanted)
 		size_t length = strcspn(text, "\n"), name, bytes;
 		const char *value;
 
-		if (split_line(text, length, &name, &value, &bytes) && name == strlen(wanted) && !memcmp(text, wanted, name))
+		if (split_line(text, length, &name, &value, &bytes) && name == strlen(wanted) &&
+			!memcmp(text, wanted, name))
 			return strndup(value, bytes);
 		text += length + (text[length] == '\n');
 	}

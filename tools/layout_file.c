@@ -2,10 +2,12 @@
 #include "tools/layout_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/cli.h"
@@ -16,7 +18,7 @@
 static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
 {
 	/* From the build folder, and from an installed program. */
-	static const char *const places[] = { "../tools/layouts", "../share/prefixfs/layouts" };
+	static const char *const places[] = {"../tools/layouts", "../share/prefixfs/layouts"};
 	char folder[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -37,7 +39,7 @@ static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
 	}
 	if (wish->tp)
 		return complain("no layout of %s at TP %llu comes along; tools/make_layout.py makes one", wish->model,
-			    (unsigned long long)wish->tp);
+			(unsigned long long)wish->tp);
 	return complain("no layout of %s comes along; tools/make_layout.py makes one", wish->model);
 }
 
@@ -46,13 +48,14 @@ static int divide_planes(json_t *planes, uint64_t divisor)
 	json_t *plane;
 	size_t i;
 
-	json_array_foreach(planes, i, plane) {
+	json_array_foreach(planes, i, plane)
+	{
 		json_int_t bytes = json_integer_value(json_object_get(plane, "bytes"));
 		const char *name = json_string_value(json_object_get(plane, "name"));
 
 		if (bytes <= 0 || (uint64_t)bytes % divisor)
 			return complain("--plane-divisor is %llu, which does not divide the %lld bytes of plane %s",
-				    (unsigned long long)divisor, (long long)bytes, name ? name : "?");
+				(unsigned long long)divisor, (long long)bytes, name ? name : "?");
 		json_object_set_new(plane, "bytes", json_integer((json_int_t)((uint64_t)bytes / divisor)));
 	}
 	return 0;
@@ -63,7 +66,8 @@ static int reshape(json_t *layout, const struct layout_wish *wish)
 	json_t *classes = json_object_get(layout, "classes"), *class, *planes;
 	size_t i, k;
 
-	json_array_foreach(classes, i, class) {
+	json_array_foreach(classes, i, class)
+	{
 		json_t *per_share = json_object_get(class, "share_planes");
 
 		if (wish->one_rank) {
@@ -77,9 +81,8 @@ static int reshape(json_t *layout, const struct layout_wish *wish)
 		if (wish->plane_divisor > 1) {
 			if (divide_planes(json_object_get(class, "planes"), wish->plane_divisor))
 				return 1;
-			json_array_foreach(per_share, k, planes)
-				if (divide_planes(planes, wish->plane_divisor))
-					return 1;
+			json_array_foreach(
+				per_share, k, planes) if (divide_planes(planes, wish->plane_divisor)) return 1;
 		}
 	}
 	if (wish->one_rank)
@@ -115,6 +118,63 @@ json_t *layout_load(const struct layout_wish *wish)
 	return layout;
 }
 
+/* The daemon's own sentence stands beside the layout. */
+static int say_refusal(const char *path, const char *otherwise)
+{
+	char reason[PATH_MAX], *text = NULL;
+
+	if (!host_path(reason, "%s.error", path))
+		text = host_read_file(reason, NULL);
+	if (text)
+		text[strcspn(text, "\n")] = '\0';
+	complain("%s: the layout was refused: %s", path, text && *text ? text : otherwise);
+	free(text);
+	return 1;
+}
+
+/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
+static int write_layout(const char *path, const json_t *layout)
+{
+	char *text = json_dumps(layout, JSON_COMPACT);
+	size_t bytes = text ? strlen(text) : 0;
+	int fd, r = 0;
+
+	if (!text)
+		return complain("no memory for the layout");
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		r = complain("%s: %s", path, strerror(errno));
+	} else {
+		ssize_t n = write(fd, text, bytes);
+
+		if (n != (ssize_t)bytes)
+			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
+		close(fd);
+	}
+	free(text);
+	return r;
+}
+
+int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode)
+{
+	char path[PATH_MAX], file[PATH_MAX];
+	json_t *layout = layout_load(wish);
+	int r;
+
+	if (!layout)
+		return 1;
+	r = host_path(path, "%s/ns/%s", mount, name) || host_path(file, "%s/layout", path);
+	if (!r && mkdir(path, mode ? mode : 0755)) {
+		r = complain("%s: %s", path, strerror(errno));
+	} else if (!r) {
+		r = write_layout(file, layout);
+		if (r)
+			rmdir(path);
+	}
+	json_decref(layout);
+	return r;
+}
+
 /* ---- views ------------------------------------------------------------------------------------------------------ */
 
 static int class_view(const json_t *class, uint64_t page_tokens, struct layout_class *ret)
@@ -133,7 +193,8 @@ static int class_view(const json_t *class, uint64_t page_tokens, struct layout_c
 	ret->plane_bytes = calloc(PLANES_MAX, sizeof(*ret->plane_bytes));
 	if (!ret->plane_bytes)
 		return complain("no memory");
-	json_array_foreach(planes, i, plane) {
+	json_array_foreach(planes, i, plane)
+	{
 		const json_t *count = json_object_get(plane, "count");
 		uint64_t n = count ? (uint64_t)json_integer_value(count) : 1;
 		uint64_t bytes = (uint64_t)json_integer_value(json_object_get(plane, "bytes"));
@@ -150,15 +211,16 @@ static int class_view(const json_t *class, uint64_t page_tokens, struct layout_c
 int layout_view_of(const json_t *layout, struct layout_view *ret)
 {
 	const json_t *classes = json_object_get(layout, "classes"), *class;
-	struct layout_view view = { 0 };
+	struct layout_view view = {0};
 	size_t i;
 
 	view.world = (uint64_t)json_integer_value(json_object_get(layout, "world"));
 	view.page_tokens = (uint64_t)json_integer_value(json_object_get(layout, "page_tokens"));
 	if (json_array_size(classes) == 0 || json_array_size(classes) > LAYOUT_CLASSES || !view.page_tokens)
 		return complain("the layout has %zu classes and pages of %llu tokens", json_array_size(classes),
-			    (unsigned long long)view.page_tokens);
-	json_array_foreach(classes, i, class) {
+			(unsigned long long)view.page_tokens);
+	json_array_foreach(classes, i, class)
+	{
 		view.classes++;
 		if (class_view(class, view.page_tokens, &view.class[i])) {
 			layout_view_free(&view);
@@ -195,5 +257,5 @@ void layout_view_free(struct layout_view *view)
 {
 	for (uint32_t i = 0; i < view->classes; i++)
 		free(view->class[i].plane_bytes);
-	*view = (struct layout_view){ 0 };
+	*view = (struct layout_view){0};
 }

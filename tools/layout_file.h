@@ -10,16 +10,19 @@
 #include <stdint.h>
 
 struct layout_wish {
-	const char *file;      /* a file, or */
-	const char *model;     /* the name of one that comes along, with */
-	uint64_t tp;           /* its tensor parallel size; 0 = any */
+	const char *file;       /* a file, or */
+	const char *model;      /* the name of one that comes along, with */
+	uint64_t tp;            /* its tensor parallel size; 0 = any */
 	uint64_t plane_divisor; /* every plane's bytes divided by it; 1 = as they are */
-	uint64_t floor_bytes;  /* 0 = as it is */
-	bool one_rank;         /* one rank's values as a world of their own */
+	uint64_t floor_bytes;   /* 0 = as it is */
+	bool one_rank;          /* one rank's values as a world of their own */
 };
 
 /* The layout, to be dropped with json_decref; NULL after a sentence. */
 json_t *layout_load(const struct layout_wish *wish);
+
+/* Makes the namespace @name of it; @mode 0 = 0755. 0, or 1 after a sentence. */
+int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode);
 
 #define LAYOUT_CLASSES 16u
 
@@ -27,9 +30,9 @@ json_t *layout_load(const struct layout_wish *wish);
 struct layout_class {
 	char name[65];
 	char kind[8];
-	uint64_t every;        /* tokens */
+	uint64_t every;         /* tokens */
 	uint64_t payload_bytes; /* of one value of share 0 */
-	uint64_t *plane_bytes; /* [planes], of share 0 */
+	uint64_t *plane_bytes;  /* [planes], of share 0 */
 	uint32_t planes;
 };
 struct layout_view {

@@ -5,21 +5,21 @@
 #include "tools/commands.h"
 
 static const struct command commands[] = {
-	{ "mount", "MOUNTPOINT [--OPTION=VALUE ...]", "start the daemon and mount",
-	  "Options are the daemon's own: prefixfsd --help lists them.", command_mount },
-	{ "unmount", "[MOUNTPOINT]", "unmount, and wait for the daemon's end", NULL, command_unmount },
-	{ "ns", "create|list|show|remove ...", "namespaces", NULL, command_ns },
-	{ "stat", "[NAMESPACE]", "counters of the host, or of one namespace", NULL, command_stat },
-	{ "probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe },
-	{ "evict", "NAMESPACE [RECORD...]", "evict records by name, by amount, or all", NULL, command_evict },
-	{ "replay", "TRACE", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay },
-	{ "bench", "control ...", "measure the control path", NULL, command_bench },
-	{ "version", "", "versions of this program and of the mounted daemon", NULL, command_version },
-	{ 0 },
+	{"mount", "MOUNTPOINT [--OPTION=VALUE ...]", "start the daemon and mount",
+		"Options are the daemon's own: prefixfsd --help lists them.", command_mount},
+	{"unmount", "[MOUNTPOINT]", "unmount, and wait for the daemon's end", NULL, command_unmount},
+	{"ns", "create|list|show|remove ...", "namespaces", NULL, command_ns},
+	{"stat", "[NAMESPACE]", "counters of the host, or of one namespace", NULL, command_stat},
+	{"probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe},
+	{"evict", "NAMESPACE [RECORD...]", "evict records by name, by amount, or all", NULL, command_evict},
+	{"replay", "TRACE", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay},
+	{"bench", "control ...", "measure the control path", NULL, command_bench},
+	{"version", "", "versions of this program and of the mounted daemon", NULL, command_version},
+	{0},
 };
 
 int main(int argc, char **argv)
 {
-	return command_dispatch("prefixfs", "The command line of prefixfs, the KV-cache tier daemon.", commands, argc - 1,
-				argv + 1);
+	return command_dispatch(
+		"prefixfs", "The command line of prefixfs, the KV-cache tier daemon.", commands, argc - 1, argv + 1);
 }

@@ -20,7 +20,7 @@ static inline uint64_t mix64(uint64_t x)
 /* The key of the block @id of the session @salt after @parent, NULL at the beginning. @ret may not be @parent. */
 static inline void mix_key(const struct pfs_key *parent, uint64_t salt, uint64_t id, struct pfs_key *ret)
 {
-	uint64_t words[4] = { 1, 2, 3, 4 }, h;
+	uint64_t words[4] = {1, 2, 3, 4}, h;
 
 	if (parent)
 		memcpy(words, parent->bytes, sizeof(words));

@@ -67,20 +67,21 @@ int command_mount(const struct command *self, int argc, char **argv)
 
 static int unmount(const char *mount, bool lazy)
 {
-	char *args[] = { (char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount, lazy ? (char *)mount : NULL,
-			 NULL };
+	char *args[] = {(char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount,
+		lazy ? (char *)mount : NULL, NULL};
 
 	if (!umount2(mount, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)))
 		return 0;
 	if (errno != EPERM)
-		return complain("%s: %s", mount, errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
+		return complain("%s: %s", mount,
+			errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
 	return run("fusermount3", args) ? 1 : 0;
 }
 
 /* Waits until the process that @pidfd names has ended. */
 static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 {
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
 	uint64_t until = clock_ns() + seconds * 1000000000ull, now;
 	int r;
 
@@ -90,7 +91,8 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 	} while (r < 0 && errno == EINTR);
 	if (r > 0)
 		return 0;
-	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s", pid, (unsigned long long)seconds);
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s", pid,
+		(unsigned long long)seconds);
 }
 
 int command_unmount(const struct command *self, int argc, char **argv)
@@ -98,9 +100,9 @@ int command_unmount(const struct command *self, int argc, char **argv)
 	bool lazy = false;
 	uint64_t seconds = 30;
 	const struct option_row rows[] = {
-		{ "lazy", OPTION_FLAG, &lazy, NULL, "detach at once, also while files are open there", 0, 0 },
-		{ "wait", OPTION_NUMBER, &seconds, "SECONDS", "how long to wait for the daemon's end (30)", 0, 86400 },
-		{ 0 },
+		{"lazy", OPTION_FLAG, &lazy, NULL, "detach at once, also while files are open there", 0, 0},
+		{"wait", OPTION_NUMBER, &seconds, "SECONDS", "how long to wait for the daemon's end (30)", 0, 86400},
+		{0},
 	};
 	char path[PATH_MAX], *health, *text = NULL;
 	const char *mount;
@@ -137,9 +139,9 @@ int command_version(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
 	char path[PATH_MAX], *text;
 	json_t *out;
@@ -147,7 +149,8 @@ int command_version(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
-	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi", (int)PFS_ABI_VERSION);
+	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi",
+		(int)PFS_ABI_VERSION);
 	if (mount) {
 		if (host_path(path, "%s/version", mount))
 			return 1;

@@ -4,105 +4,56 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/host.h"
 #include "tools/layout_file.h"
 
-/* The daemon's own sentence stands beside the layout. */
-static int say_refusal(const char *path, const char *otherwise)
-{
-	char reason[PATH_MAX], *text = NULL;
-
-	if (!host_path(reason, "%s.error", path))
-		text = host_read_file(reason, NULL);
-	if (text)
-		text[strcspn(text, "\n")] = '\0';
-	complain("%s: the layout was refused: %s", path, text && *text ? text : otherwise);
-	free(text);
-	return 1;
-}
-
-/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
-static int write_layout(const char *path, const json_t *layout)
-{
-	char *text = json_dumps(layout, JSON_COMPACT);
-	size_t bytes = text ? strlen(text) : 0;
-	int fd, r = 0;
-
-	if (!text)
-		return complain("no memory for the layout");
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0) {
-		r = complain("%s: %s", path, strerror(errno));
-	} else {
-		ssize_t n = write(fd, text, bytes);
-
-		if (n != (ssize_t)bytes)
-			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
-		close(fd);
-	}
-	free(text);
-	return r;
-}
-
 static int create(const struct command *self, int argc, char **argv)
 {
-	struct layout_wish wish = { .plane_divisor = 1 };
+	struct layout_wish wish = {.plane_divisor = 1};
 	const char *mount = NULL;
 	bool print = false;
 	uint64_t mode = 0;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0 },
-		{ "model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0 },
-		{ "tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024 },
-		{ "one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values as a world of their own", 0, 0 },
-		{ "plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1, 1 << 20 },
-		{ "floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0 },
-		{ "mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777 },
-		{ "print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
+		{"model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0},
+		{"tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024},
+		{"one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
+			1 << 20},
+		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
+		{"mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777},
+		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},
+		{0},
 	};
-	char path[PATH_MAX], file[PATH_MAX], digits[32];
-	json_t *layout;
-	int r;
+	char digits[32];
 
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
 		return usage_error(self, "one name is expected, %d are given", argc);
 	if (!wish.file == !wish.model)
 		return usage_error(self, "one of --layout and --model is needed");
-	layout = layout_load(&wish);
-	if (!layout)
-		return 1;
 	if (print) {
+		json_t *layout = layout_load(&wish);
+
+		if (!layout)
+			return 1;
 		json_dumpf(layout, stdout, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(layout);
 		return 0;
 	}
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, argv[0]) || host_path(file, "%s/layout", path)) {
-		json_decref(layout);
+	if (!mount)
 		return 1;
-	}
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)mode);
-	if (mkdir(path, mode ? (mode_t)strtoul(digits, NULL, 8) : 0755)) {
-		json_decref(layout);
-		return complain("%s: %s", path, strerror(errno));
-	}
-	r = write_layout(file, layout);
-	json_decref(layout);
-	if (r)
-		rmdir(path);
-	return r;
+	return layout_create(mount, argv[0], &wish, (unsigned)strtoul(digits, NULL, 8));
 }
 
 static json_t *describe(const char *mount, const char *name)
@@ -117,16 +68,16 @@ static json_t *describe(const char *mount, const char *name)
 		return NULL;
 	for (uint32_t i = 0; i < view.classes && n < sizeof(classes); i++) {
 		n += (size_t)snprintf(classes + n, sizeof(classes) - n, "%s%s (%s)", i ? ", " : "", view.class[i].name,
-				      view.class[i].kind);
+			view.class[i].kind);
 		if (strcmp(view.class[i].kind, "state"))
 			page_bytes += view.class[i].payload_bytes;
 	}
 	if (!host_path(path, "%s/ns/%s/stats", mount, name))
 		text = host_read_file(path, NULL);
 	row = json_pack("{s:s, s:I, s:I, s:I, s:s}", "name", name, "world", (json_int_t)view.world, "page_tokens",
-			(json_int_t)view.page_tokens, "page_bytes", (json_int_t)page_bytes, "classes", classes);
+		(json_int_t)view.page_tokens, "page_bytes", (json_int_t)page_bytes, "classes", classes);
 	for (unsigned i = 0; text && i < 3; i++) {
-		static const char *const names[] = { "records", "pages", "slot_bytes" };
+		static const char *const names[] = {"records", "pages", "slot_bytes"};
 		char *value = host_line(text, names[i]);
 
 		if (value)
@@ -143,9 +94,9 @@ static int list(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
+		{0},
 	};
 	struct dirent **names;
 	char path[PATH_MAX];
@@ -181,9 +132,9 @@ static int show(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
 	json_t *row;
 
@@ -202,8 +153,8 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 {
 	const char *mount = NULL;
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{0},
 	};
 	char path[PATH_MAX];
 
@@ -221,11 +172,11 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 int command_ns(const struct command *self, int argc, char **argv)
 {
 	static const struct command table[] = {
-		{ "ns create", "NAME --layout FILE | --model NAME [--tp N]", "create a namespace", NULL, create },
-		{ "ns list", "", "the namespaces there are", NULL, list },
-		{ "ns show", "NAME", "one namespace", NULL, show },
-		{ "ns remove", "NAME", "remove a namespace with all that is in it", NULL, remove_ns },
-		{ 0 },
+		{"ns create", "NAME --layout FILE | --model NAME [--tp N]", "create a namespace", NULL, create},
+		{"ns list", "", "the namespaces there are", NULL, list},
+		{"ns show", "NAME", "one namespace", NULL, show},
+		{"ns remove", "NAME", "remove a namespace with all that is in it", NULL, remove_ns},
+		{0},
 	};
 
 	return command_dispatch("prefixfs ns", self->summary, table, argc, argv);

@@ -25,11 +25,12 @@ static const char more[] =
 	"dealt to the clients in turn. With --order strict (the default) a request is looked up when all before it have been\n"
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
-	"put or get plans, the making and checking of the bytes included, and are summed over clients.";
+	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
+	"clients take turns (strict).";
 
 static bool parse_order(const char *text, enum replay_order *ret)
 {
-	static const char *const names[] = { "strict", "lookups", "free" };
+	static const char *const names[] = {"strict", "lookups", "free"};
 
 	for (unsigned i = 0; i < 3; i++) {
 		if (!strcmp(text, names[i])) {
@@ -56,9 +57,15 @@ static int64_t counter(const char *path, const char *name)
 	return n;
 }
 
-static json_t *report(const struct replay_shared *shared, uint32_t clients, double seconds, int64_t evicted)
+static double gbps(uint64_t bytes, uint64_t ns)
 {
-	static const char *const names[] = { "get_start", "get_transfer", "release", "put_start", "put_commit" };
+	return ns ? (double)bytes / (double)ns : 0;
+}
+
+static json_t *report(
+	const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds, int64_t evicted)
+{
+	static const char *const names[] = {"get_start", "get_transfer", "release", "put_start", "put_commit"};
 	struct replay_counts *sum = calloc(1, sizeof(*sum));
 	double put_gbps = 0, get_gbps = 0;
 	char name[64];
@@ -75,14 +82,18 @@ static json_t *report(const struct replay_shared *shared, uint32_t clients, doub
 			to[k] += from[k];
 		for (unsigned k = 0; k < REPLAY_OPS; k++)
 			latency_merge(&sum->op[k], &c->op[k]);
-		put_gbps += c->put_ns ? (double)c->bytes_put / (double)c->put_ns : 0;
-		get_gbps += c->get_ns ? (double)c->bytes_got / (double)c->get_ns : 0;
+		put_gbps += gbps(c->bytes_put, c->put_ns);
+		get_gbps += gbps(c->bytes_got, c->get_ns);
+	}
+	if (in_turn) {
+		put_gbps = gbps(sum->bytes_put, sum->put_ns);
+		get_gbps = gbps(sum->bytes_got, sum->get_ns);
 	}
 	out = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)sum->requests, "hit_ratio",
-			sum->references ? (double)sum->hits / (double)sum->references : 0.0, "block_references",
-			(json_int_t)sum->references, "block_hits", (json_int_t)sum->hits, "bytes_put",
-			(json_int_t)sum->bytes_put, "bytes_got", (json_int_t)sum->bytes_got, "verified_values",
-			(json_int_t)sum->verified, "wrong_values", (json_int_t)sum->wrong);
+		sum->references ? (double)sum->hits / (double)sum->references : 0.0, "block_references",
+		(json_int_t)sum->references, "block_hits", (json_int_t)sum->hits, "bytes_put",
+		(json_int_t)sum->bytes_put, "bytes_got", (json_int_t)sum->bytes_got, "verified_values",
+		(json_int_t)sum->verified, "wrong_values", (json_int_t)sum->wrong);
 	if (evicted >= 0)
 		json_object_set_new(out, "evicted_values", json_integer(evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
@@ -105,8 +116,8 @@ static json_t *report(const struct replay_shared *shared, uint32_t clients, doub
 }
 
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
-static int run_clients(const struct trace *trace, const struct layout_view *layout, const struct replay_options *options,
-		       struct replay_shared *shared, const char *path)
+static int run_clients(const struct trace *trace, const struct layout_view *layout,
+	const struct replay_options *options, struct replay_shared *shared, const char *path)
 {
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
@@ -114,8 +125,13 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 
 	for (; started < options->clients; started++) {
 		struct replay_client client = {
-			.trace = trace, .layout = layout, .options = options, .shared = shared,
-			.counts = &shared->counts[started], .number = started, .path = path,
+			.trace = trace,
+			.layout = layout,
+			.options = options,
+			.shared = shared,
+			.counts = &shared->counts[started],
+			.number = started,
+			.path = path,
 		};
 
 		pids[started] = fork();
@@ -150,23 +166,30 @@ int command_replay(const struct command *self, int argc, char **argv)
 	const char *mount = NULL, *ns = NULL, *order = "strict";
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
-	struct trace_options wish = { 0 };
+	struct trace_options wish = {0};
+	struct layout_wish make = {.plane_divisor = 1};
 	const struct option_row rows[] = {
-		{ "mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0 },
-		{ "ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0 },
-		{ "clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS },
-		{ "order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0 },
-		{ "requests", OPTION_NUMBER, &wish.max_requests, "N", "the first N requests in time", 1, 0 },
-		{ "sessions", OPTION_NUMBER, &wish.max_sessions, "N", "the first N sessions of the file", 1, 0 },
-		{ "spread", OPTION_NUMBER, &spread, "SECONDS", "where starts are drawn: over this time (86400)", 0, 0 },
-		{ "seed", OPTION_NUMBER, &seed, "N", "of that drawing (1)", 0, UINT32_MAX },
-		{ "group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536 },
-		{ "planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0 },
-		{ "json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0 },
-		{ 0 },
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
+		{"clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS},
+		{"order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0},
+		{"requests", OPTION_NUMBER, &wish.max_requests, "N", "the first N requests in time", 1, 0},
+		{"sessions", OPTION_NUMBER, &wish.max_sessions, "N", "the first N sessions of the file", 1, 0},
+		{"spread", OPTION_NUMBER, &spread, "SECONDS", "where starts are drawn: over this time (86400)", 0, 0},
+		{"seed", OPTION_NUMBER, &seed, "N", "of that drawing (1)", 0, UINT32_MAX},
+		{"group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536},
+		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
+		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
+		{"model", OPTION_TEXT, &make.model, "NAME", "create it of a layout that comes along", 0, 0},
+		{"tp", OPTION_NUMBER, &make.tp, "N", "as of ns create, and so the next three", 1, 1024},
+		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "", 1, 1 << 20},
+		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "", 1, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
+		{0},
 	};
 	struct command with_more = *self;
-	struct replay_options options = { 0 };
+	struct replay_options options = {0};
 	struct replay_shared *shared;
 	struct layout_view layout;
 	struct trace trace;
@@ -185,7 +208,11 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, ns) || layout_view_read(mount, ns, &layout))
+	if (!mount || host_path(path, "%s/ns/%s", mount, ns))
+		return 1;
+	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
+		return 1;
+	if (layout_view_read(mount, ns, &layout))
 		return 1;
 	wish.spread = (double)spread;
 	wish.seed = (uint32_t)seed;
@@ -209,7 +236,10 @@ int command_replay(const struct command *self, int argc, char **argv)
 
 		for (uint32_t i = 0; i < options.clients; i++)
 			wrong += shared->counts[i].wrong;
-		show_object(report(shared, options.clients, seconds, evicted >= 0 && now >= 0 ? now - evicted : -1), json);
+		/* After a restart of the daemon the counters began anew. */
+		show_object(report(shared, options.clients, options.order == ORDER_STRICT, seconds,
+				    evicted >= 0 && now >= evicted ? now - evicted : now),
+			json);
 		if (wrong)
 			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
 	}

@@ -17,9 +17,9 @@
 #include "tools/value_bytes.h"
 
 #define MAX_RANKS 64u
-#define ROOM_TRIES 8u      /* how often a put without room is tried again */
-#define ROOM_WAIT_MS 250u  /* and how long news are waited for in between */
-#define FEW_PAGES 64u      /* of a group when larger ones got no room */
+#define ROOM_TRIES 8u     /* how often a put without room is tried again */
+#define ROOM_WAIT_MS 250u /* and how long news are waited for in between */
+#define FEW_PAGES 64u     /* of a group when larger ones got no room */
 
 struct rank {
 	struct pfs_session *session;
@@ -62,7 +62,7 @@ static int stop_client(struct work *w, const char *what)
 static void write_value(struct work *w, const struct pfs_key *key, uint32_t c, uint32_t share, uint8_t *slot)
 {
 	const struct layout_class *class = &w->client->layout->class[c];
-	const struct planes_shape shape = { class->plane_bytes, class->planes };
+	const struct planes_shape shape = {class->plane_bytes, class->planes};
 
 	if (!w->client->options->planes) {
 		value_bytes_fill(key, c, share, slot, class->payload_bytes);
@@ -78,7 +78,7 @@ static void write_value(struct work *w, const struct pfs_key *key, uint32_t c, u
 static bool check_value(struct work *w, const struct pfs_key *key, uint32_t c, uint32_t share, const uint8_t *slot)
 {
 	const struct layout_class *class = &w->client->layout->class[c];
-	const struct planes_shape shape = { class->plane_bytes, class->planes };
+	const struct planes_shape shape = {class->plane_bytes, class->planes};
 
 	if (!w->client->options->planes)
 		return value_bytes_match(key, c, share, slot, class->payload_bytes);
@@ -97,7 +97,7 @@ struct checked {
 };
 
 static void verify(struct work *w, const struct rank *rank, const struct pfs_key *keys, uint32_t pages,
-		   const struct pfs_transfer_result *got, struct checked *ret)
+	const struct pfs_transfer_result *got, struct checked *ret)
 {
 	for (uint32_t c = 0; c < w->client->layout->classes; c++) {
 		bool row = rank->info.state_mask >> c & 1;
@@ -111,7 +111,7 @@ static void verify(struct work *w, const struct rank *rank, const struct pfs_key
 			ret->values++;
 			ret->bytes += w->client->layout->class[c].payload_bytes;
 			if (!check_value(w, row ? &keys[pages - 1] : &keys[i], c, rank->info.share[c],
-					 got->segment + offset))
+				    got->segment + offset))
 				ret->wrong++;
 		}
 	}
@@ -127,8 +127,8 @@ static int lost_plan(struct work *w)
 /* Fetches what is there and checks it; *hit is the leading run in pages. */
 static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, uint32_t pages, uint32_t *hit)
 {
-	struct pfs_get_request q = { .keys = keys, .key_count = pages };
-	struct pfs_transfer_request t = { 0 };
+	struct pfs_get_request q = {.keys = keys, .key_count = pages};
+	struct pfs_transfer_request t = {0};
 	struct pfs_transfer_result got;
 	struct pfs_get_result found;
 	uint64_t begin = clock_ns(), now = begin, then;
@@ -153,7 +153,7 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 		return stop_client(w, "get_transfer");
 	latency_add(&w->counts->op[REPLAY_GET_TRANSFER], clock_ns() - now);
 	if (got.plan) {
-		struct checked checked = { 0 };
+		struct checked checked = {0};
 
 		verify(w, rank, keys, (uint32_t)(got.delivered_len / w->page_tokens), &got, &checked);
 		now = clock_ns();
@@ -176,7 +176,8 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 /* ---- put -------------------------------------------------------------------------------------------------------- */
 
 /* Groups of @pages_each pages over keys first..first+count-1 of a chain of keys. */
-static uint32_t make_groups(struct work *w, const struct pfs_key *keys, uint32_t first, uint32_t count, uint32_t pages_each)
+static uint32_t make_groups(
+	struct work *w, const struct pfs_key *keys, uint32_t first, uint32_t count, uint32_t pages_each)
 {
 	uint32_t n = 0;
 
@@ -198,7 +199,7 @@ static uint32_t make_groups(struct work *w, const struct pfs_key *keys, uint32_t
 }
 
 static void fill_class(struct work *w, const struct rank *rank, const struct pfs_key *keys, uint32_t c, uint32_t groups,
-		       const struct pfs_put_result *put)
+	const struct pfs_put_result *put)
 {
 	bool row = rank->info.state_mask >> c & 1;
 	uint32_t key = 0;
@@ -225,11 +226,14 @@ static void fill_class(struct work *w, const struct rank *rank, const struct pfs
 
 /* One plan over keys first..first+count-1. *left: pages from the first group without room on. */
 static int put_once(struct work *w, struct rank *rank, const struct pfs_key *keys, uint32_t first, uint32_t count,
-		    uint32_t pages_each, uint32_t *left, bool *never)
+	uint32_t pages_each, uint32_t *left, bool *never)
 {
 	uint32_t groups = make_groups(w, keys, first, count, pages_each), done = 0;
 	struct pfs_put_request q = {
-		.groups = w->groups, .keys = keys + first, .group_count = groups, .key_count = count,
+		.groups = w->groups,
+		.keys = keys + first,
+		.group_count = groups,
+		.key_count = count,
 		.class_mask = (1u << w->client->layout->classes) - 1,
 	};
 	struct pfs_put_outcome outcome;
@@ -288,7 +292,7 @@ static void await_turn(struct replay_shared *shared, uint32_t number)
 	uint32_t now;
 
 	while ((now = atomic_load(&shared->turn)) != number && !atomic_load(&shared->stop)) {
-		const struct timespec limit = { .tv_nsec = 100000000 };
+		const struct timespec limit = {.tv_nsec = 100000000};
 
 		syscall(SYS_futex, &shared->turn, FUTEX_WAIT, now, &limit, NULL, 0);
 	}
@@ -340,8 +344,8 @@ static int prepare(struct work *w)
 		planes = layout->class[c].planes > planes ? layout->class[c].planes : planes;
 	}
 	if (layout->world > MAX_RANKS)
-		return stop(w, "the namespace has %llu ranks, at most %u can be replayed", (unsigned long long)layout->world,
-			    MAX_RANKS);
+		return stop(w, "the namespace has %llu ranks, at most %u can be replayed",
+			(unsigned long long)layout->world, MAX_RANKS);
 	w->page_tokens = layout->page_tokens;
 	w->groups = calloc(w->client->trace->longest + 1u, sizeof(*w->groups));
 	w->planes = calloc(planes, sizeof(*w->planes));

@@ -173,10 +173,11 @@ def scenarios(name, build, env, prefix, only, keep, count):
                 if "concurrency" not in f.read():
                     continue
         title = f"{name}: {file}"
-        scratch = os.path.join(folder, file[:-3])
-        result = scratch + ".xml"
-        reports = scratch + ".reports"
+        result = os.path.join(folder, file[:-3] + ".xml")
+        reports = os.path.join(folder, file[:-3] + ".reports")
         os.makedirs(reports)
+        # Daemons' sockets lie in there, and a socket's path has 107 bytes at most.
+        scratch = tempfile.mkdtemp(prefix="pfs-")
         # A sanitizer's report of a daemon that a test started is found even if the test does not look.
         mine = dict(env)
         for variable in SANITIZERS if name != "plain" else ():

@@ -49,9 +49,9 @@ void show_object(json_t *object, bool json)
 		json_decref(object);
 		return;
 	}
+	json_object_foreach(object, name, value) width = (int)strlen(name) > width ? (int)strlen(name) : width;
 	json_object_foreach(object, name, value)
-		width = (int)strlen(name) > width ? (int)strlen(name) : width;
-	json_object_foreach(object, name, value) {
+	{
 		char *text = text_of(value);
 
 		printf("%-*s  %s\n", width, name, text ? text : "?");
@@ -67,7 +67,8 @@ static int column_width(const json_t *array, const char *name)
 	const json_t *row;
 	size_t i;
 
-	json_array_foreach(array, i, row) {
+	json_array_foreach(array, i, row)
+	{
 		char *text = text_of(json_object_get(row, name));
 
 		if (text && (int)strlen(text) > width)
@@ -85,12 +86,12 @@ void show_list(json_t *array, bool json)
 	json_t *value;
 
 	if (json) {
-		json_array_foreach(array, i, row)
-			dump_line(row);
+		json_array_foreach(array, i, row) dump_line(row);
 	} else if (first) {
 		int *widths = calloc(columns, sizeof(*widths));
 
-		json_object_foreach(first, name, value) {
+		json_object_foreach(first, name, value)
+		{
 			int width = column_width(array, name);
 
 			if (widths)
@@ -98,9 +99,11 @@ void show_list(json_t *array, bool json)
 			c++;
 			printf("%-*s%s", c < columns ? width : 0, name, c < columns ? "  " : "\n");
 		}
-		json_array_foreach(array, i, row) {
+		json_array_foreach(array, i, row)
+		{
 			c = 0;
-			json_object_foreach(first, name, value) {
+			json_object_foreach(first, name, value)
+			{
 				json_t *cell = json_object_get(row, name);
 				char *text = text_of(cell);
 				int width = widths ? widths[c] : 0;
@@ -110,7 +113,7 @@ void show_list(json_t *array, bool json)
 					printf("%*s%s", width, text ? text : "?", c < columns ? "  " : "\n");
 				else
 					printf("%-*s%s", c < columns ? width : 0, text ? text : "?",
-					       c < columns ? "  " : "\n");
+						c < columns ? "  " : "\n");
 				free(text);
 			}
 		}
@@ -132,7 +135,7 @@ uint64_t clock_ns(void)
 
 void progress_start(struct progress *p, const char *what, uint64_t goal)
 {
-	*p = (struct progress){ .what = what, .goal = goal, .start_ns = clock_ns(), .wanted = isatty(STDERR_FILENO) };
+	*p = (struct progress){.what = what, .goal = goal, .start_ns = clock_ns(), .wanted = isatty(STDERR_FILENO)};
 }
 
 void progress_show(struct progress *p, uint64_t done)
@@ -149,8 +152,8 @@ void progress_show(struct progress *p, uint64_t done)
 	if (done > p->goal)
 		done = p->goal;
 	full = p->goal ? (int)(done * PROGRESS_WIDTH / p->goal) : 0;
-	fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", p->what, full, "##############################", PROGRESS_WIDTH - full, "",
-		p->goal ? 100.0 * (double)done / (double)p->goal : 0.0);
+	fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", p->what, full, "##############################",
+		PROGRESS_WIDTH - full, "", p->goal ? 100.0 * (double)done / (double)p->goal : 0.0);
 }
 
 void progress_end(struct progress *p)

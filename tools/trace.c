@@ -51,7 +51,7 @@ static int add_run(struct trace *t, uint64_t first, uint64_t count)
 	if (!p)
 		return complain("no memory for the trace");
 	t->runs = p;
-	t->runs[t->run_count++] = (struct trace_run){ .first = first, .count = (uint32_t)count };
+	t->runs[t->run_count++] = (struct trace_run){.first = first, .count = (uint32_t)count};
 	q->runs++;
 	return 0;
 }
@@ -64,7 +64,11 @@ static int add_request(struct trace *t, double time, uint32_t session, uint32_t 
 		return complain("no memory for the trace");
 	t->requests = p;
 	t->requests[t->count++] = (struct trace_request){
-		.time = time, .session = session, .keep = keep, .pages = keep, .first_run = t->run_count,
+		.time = time,
+		.session = session,
+		.keep = keep,
+		.pages = keep,
+		.first_run = t->run_count,
 	};
 	return 0;
 }
@@ -99,9 +103,9 @@ static int read_mooncake(struct trace *t, const json_t *line)
 		return complain("hash_ids is no list of ids");
 	if (add_request(t, json_number_value(json_object_get(line, "timestamp")) / 1000, 0, 0))
 		return 1;
-	json_array_foreach(ids, i, id)
-		if (!json_is_integer(id) || add_run(t, (uint64_t)json_integer_value(id), 1))
-			return complain("hash_ids has something that is no id");
+	json_array_foreach(ids, i,
+		id) if (!json_is_integer(id) || add_run(t, (uint64_t)json_integer_value(id),
+							1)) return complain("hash_ids has something that is no id");
 	return 0;
 }
 
@@ -115,9 +119,10 @@ static int read_kvct_request(struct trace *t, const json_t *q, double start, uin
 	if (json_integer_value(keep) < 0 || json_integer_value(keep) > before)
 		return complain("a request keeps %lld blocks of %u", (long long)json_integer_value(keep), before);
 	if (add_request(t, start + json_number_value(json_array_get(q, 0)), t->sessions - 1,
-			(uint32_t)json_integer_value(keep)))
+		    (uint32_t)json_integer_value(keep)))
 		return 1;
-	json_array_foreach(runs, i, run) {
+	json_array_foreach(runs, i, run)
+	{
 		const json_t *first = json_array_get(run, 0), *count = json_array_get(run, 1);
 
 		if (!json_is_integer(first) || !json_is_integer(count) || json_integer_value(count) < 0)
@@ -139,11 +144,13 @@ static int read_kvct(struct trace *t, const json_t *line, double drawn)
 	if (!id || !json_is_array(requests) || block <= 0)
 		return complain("a session lacks id, block or reqs");
 	if (t->block_tokens && t->block_tokens != (uint32_t)block)
-		return complain("session %s has blocks of %lld tokens, those before it %u", id, (long long)block, t->block_tokens);
+		return complain("session %s has blocks of %lld tokens, those before it %u", id, (long long)block,
+			t->block_tokens);
 	t->block_tokens = (uint32_t)block;
 	if (add_session(t, id))
 		return 1;
-	json_array_foreach(requests, i, q) {
+	json_array_foreach(requests, i, q)
+	{
 		if (read_kvct_request(t, q, json_is_number(start) ? json_number_value(start) : drawn, before))
 			return 1;
 		before = t->requests[t->count - 1].pages;
@@ -213,7 +220,8 @@ static int by_time(const void *a, const void *b)
 static void order_sessions(struct trace *t)
 {
 	for (size_t i = 1; i < t->count; i++)
-		if (t->requests[i].session == t->requests[i - 1].session && t->requests[i].time < t->requests[i - 1].time)
+		if (t->requests[i].session == t->requests[i - 1].session &&
+			t->requests[i].time < t->requests[i - 1].time)
 			t->requests[i].time = t->requests[i - 1].time;
 }
 
@@ -234,7 +242,7 @@ static void finish(struct trace *t, const struct trace_options *options)
 
 int trace_read(const char *path, const struct trace_options *options, struct trace *ret)
 {
-	struct trace t = { 0 };
+	struct trace t = {0};
 	struct twister random;
 	char *line = NULL;
 	size_t size = 0, number = 0;
@@ -275,7 +283,7 @@ void trace_free(struct trace *trace)
 	free(trace->requests);
 	free(trace->runs);
 	free(trace->salts);
-	*trace = (struct trace){ 0 };
+	*trace = (struct trace){0};
 }
 
 /* ---- keys ------------------------------------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ struct trace {
 
 struct trace_options {
 	uint64_t max_sessions, max_requests; /* the first in the file; the first in time; 0 = all */
-	double spread; /* seconds over which starts are drawn */
+	double spread;                       /* seconds over which starts are drawn */
 	uint32_t seed;
 };
 

@@ -19,11 +19,11 @@ static void seed(const struct pfs_key *key, uint32_t class_index, uint32_t share
 		(*ret)[i] = mix64(words[i % 4] ^ mix64(base + i)) | 1; /* never 0, which would stay 0 */
 }
 
-#define STEP(x)                      \
-	do {                         \
-		(x) ^= (x) << 13;    \
-		(x) ^= (x) >> 7;     \
-		(x) ^= (x) << 17;    \
+#define STEP(x) \
+	do { \
+		(x) ^= (x) << 13; \
+		(x) ^= (x) >> 7; \
+		(x) ^= (x) << 17; \
 	} while (0)
 
 void value_bytes_fill(const struct pfs_key *key, uint32_t class_index, uint32_t share, void *to, size_t bytes)
@@ -44,7 +44,7 @@ bool value_bytes_match(const struct pfs_key *key, uint32_t class_index, uint32_t
 {
 	const lanes *from = at;
 	size_t whole = bytes / sizeof(lanes);
-	lanes x, wrong = { 0 };
+	lanes x, wrong = {0};
 	uint64_t any = 0;
 
 	seed(key, class_index, share, &x);

@@ -44,7 +44,7 @@ int areas_init(struct areas *a, uint64_t bytes)
 {
 	uint64_t units = bytes / AREA_UNIT;
 
-	*a = (struct areas){ 0 };
+	*a = (struct areas){0};
 	if (units == 0 || units > 1u << (AREA_ORDERS - 1))
 		return -EINVAL;
 	a->units = (uint32_t)units;
@@ -73,7 +73,7 @@ void areas_deinit(struct areas *a)
 	free(a->state);
 	free(a->next);
 	free(a->prev);
-	*a = (struct areas){ 0 };
+	*a = (struct areas){0};
 }
 
 uint64_t areas_take(struct areas *a, uint64_t bytes)

@@ -10,7 +10,7 @@
 #define STAT_MAX_BYTES (1u << 20)
 
 static int probe_on(struct pfs_session *session, struct conn *conn, const struct pfs_key *keys, uint32_t count,
-		    uint8_t *hit_bits, struct pfs_probe *a)
+	uint8_t *hit_bits, struct pfs_probe *a)
 {
 	__u64 keys_area = AREA_NONE, bits_area = AREA_NONE;
 	int r = call_place_keys(session, conn, keys, count, &a->keys_offset, &keys_area);
@@ -30,7 +30,7 @@ static int probe_on(struct pfs_session *session, struct conn *conn, const struct
 }
 
 int pfs_probe(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint8_t *hit_bits,
-	      struct pfs_probe_result *ret)
+	struct pfs_probe_result *ret)
 {
 	struct conn *conn;
 	int r;
@@ -40,14 +40,14 @@ int pfs_probe(struct pfs_session *session, const struct pfs_key *keys, uint32_t 
 	if (count > PFS_MAX_KEYS)
 		return say(E2BIG, "probe: %u keys, at most %u are possible", count, PFS_MAX_KEYS);
 	for (unsigned turn = 0;; turn++) {
-		struct pfs_probe a = { 0 };
+		struct pfs_probe a = {0};
 
 		r = conn_get(session, &conn);
 		if (r)
 			return r;
 		r = probe_on(session, conn, keys, count, hit_bits, &a);
 		if (!r && ret)
-			*ret = (struct pfs_probe_result){ .hits = a.hits, .prefix = a.prefix };
+			*ret = (struct pfs_probe_result){.hits = a.hits, .prefix = a.prefix};
 		if (!conn_again(session, &conn, r, turn))
 			return r;
 	}
@@ -61,7 +61,7 @@ int pfs_stat(struct pfs_session *session, char *to, size_t size, size_t *length)
 	if (!to || size == 0 || size > STAT_MAX_BYTES)
 		return say(EINVAL, "stat: a buffer of %zu bytes, 1..%u are possible", size, STAT_MAX_BYTES);
 	for (unsigned turn = 0;; turn++) {
-		struct pfs_stat a = { .capacity = (uint32_t)size - 1 };
+		struct pfs_stat a = {.capacity = (uint32_t)size - 1};
 
 		r = conn_get(session, &conn);
 		if (r)

@@ -25,7 +25,7 @@ static int table_reserve(struct table *t, uint32_t count)
 	}
 	free(t->words);
 	free(t->index);
-	*t = (struct table){ .words = words, .index = index, .capacity = count };
+	*t = (struct table){.words = words, .index = index, .capacity = count};
 	return 0;
 }
 
@@ -97,8 +97,11 @@ int pfs_blob(struct pfs_session *session, uint64_t id, uint32_t kind, uint32_t c
 		const struct table *t = &plan->tables[class_index];
 
 		*ret = (struct pfs_blob){
-			.words = t->words, .bytes = (HEAD_WORDS + (size_t)t->count) * sizeof(*t->words), .index = t->index,
-			.count = t->count, .kind = kind,
+			.words = t->words,
+			.bytes = (HEAD_WORDS + (size_t)t->count) * sizeof(*t->words),
+			.index = t->index,
+			.count = t->count,
+			.kind = kind,
 		};
 	}
 	pthread_mutex_unlock(&session->lock);

@@ -21,7 +21,7 @@ uint64_t now_ms(void)
 
 static struct timespec at_ms(uint64_t ms)
 {
-	return (struct timespec){ .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
+	return (struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
 }
 
 int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __u64 *ret_offset)
@@ -30,8 +30,9 @@ int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __
 	uint64_t offset;
 
 	if (bytes > areas_largest(&conn->areas))
-		return say(ENOBUFS, "the request needs %llu bytes of call buffer in one piece, and its largest piece has %llu",
-			   (unsigned long long)bytes, (unsigned long long)areas_largest(&conn->areas));
+		return say(ENOBUFS,
+			"the request needs %llu bytes of call buffer in one piece, and its largest piece has %llu",
+			(unsigned long long)bytes, (unsigned long long)areas_largest(&conn->areas));
 	pthread_mutex_lock(&session->lock);
 	while ((offset = areas_take(&conn->areas, bytes)) == AREA_NONE) {
 		int r;
@@ -43,9 +44,11 @@ int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __
 			uint64_t used = (uint64_t)conn->areas.used * AREA_UNIT;
 
 			pthread_mutex_unlock(&session->lock);
-			return say(ENOBUFS, "no room for %llu bytes in the call buffer for %u ms: %llu of its %llu bytes are "
-				   "held by plans and key areas", (unsigned long long)bytes, session->options.deadline_ms,
-				   (unsigned long long)used, (unsigned long long)conn->buffer_bytes);
+			return say(ENOBUFS,
+				"no room for %llu bytes in the call buffer for %u ms: %llu of its %llu bytes are "
+				"held by plans and key areas",
+				(unsigned long long)bytes, session->options.deadline_ms, (unsigned long long)used,
+				(unsigned long long)conn->buffer_bytes);
 		}
 	}
 	pthread_mutex_unlock(&session->lock);
@@ -65,7 +68,7 @@ void area_give(struct pfs_session *session, struct conn *conn, uint64_t offset)
 }
 
 int call_place_keys(struct pfs_session *session, struct conn *conn, const struct pfs_key *keys, uint32_t count,
-		    __u64 *offset, __u64 *area)
+	__u64 *offset, __u64 *area)
 {
 	uint64_t bytes = (uint64_t)count * sizeof(*keys), at = (uintptr_t)keys - (uintptr_t)conn->buffer;
 	int r;
@@ -73,8 +76,9 @@ int call_place_keys(struct pfs_session *session, struct conn *conn, const struct
 	*area = AREA_NONE;
 	if ((uintptr_t)keys >= (uintptr_t)conn->buffer && at < conn->buffer_bytes) {
 		if (at % 8 || bytes > conn->buffer_bytes - at)
-			return say(EINVAL, "keys: %u keys at byte %llu of the call buffer are unaligned or pass its end", count,
-				   (unsigned long long)at);
+			return say(EINVAL,
+				"keys: %u keys at byte %llu of the call buffer are unaligned or pass its end", count,
+				(unsigned long long)at);
 		*offset = at;
 		return 0;
 	}
@@ -122,7 +126,7 @@ static int run(struct pfs_session *session, struct conn *conn, unsigned long op,
 		if (now_ms() >= until_ms)
 			break;
 		if (r == -EBUSY)
-			nanosleep(&(struct timespec){ .tv_nsec = BUSY_PAUSE_NS }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = BUSY_PAUSE_NS}, NULL);
 	}
 	call_end(session, &call);
 	return r;
@@ -150,9 +154,9 @@ static const char *op_name(unsigned long op)
 }
 
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
-	     uint32_t flags, uint32_t deadline_ms)
+	uint32_t flags, uint32_t deadline_ms)
 {
-	struct pfs_last_error last = { .call = { .size = sizeof(last) } };
+	struct pfs_last_error last = {.call = {.size = sizeof(last)}};
 	int r;
 
 	request->size = (uint32_t)size;
@@ -164,7 +168,7 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 		return 0;
 	/* The daemon's own sentence, if it is about this request and not about another thread's. */
 	if ((!conn_is_lost(r) || op == PFS_IOC_SEGMENTS_ACK) && !run(session, conn, PFS_IOC_LAST_ERROR, &last.call) &&
-	    last.failed_seq == request->seq) {
+		last.failed_seq == request->seq) {
 		last.text[sizeof(last.text) - 1] = '\0';
 		say_text(last.text);
 	} else {

@@ -2,9 +2,9 @@
  *
  * Inside libprefixfs: sessions, their connections, and calls.
  *
- * A session lives from pfs_open to pfs_close. A connection is one open of ctl with what the daemon handed out for it: the
- * segment, the call buffer. When the daemon is gone the session makes a new one; the old one stays mapped for the plans
- * and key areas that refer to it:
+ * A session lives from pfs_open to pfs_close. A connection is one open of ctl with what the daemon handed out for it:
+ * the segment, the call buffer. When the daemon is gone the session makes a new one; the old one stays mapped for the
+ * plans and key areas that refer to it:
  *
  *   CURRENT  session->current == conn   new calls go there
  *   LOST     conn->lost                 a call found it gone; what refers to it can only be ended
@@ -16,6 +16,7 @@
 #define PREFIXFS_CLIENT_CLIENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "fs/client/areas.h"
@@ -43,7 +44,7 @@ struct conn {
 	uint32_t share[PFS_MAX_CLASSES];
 	uint8_t fingerprint[16];
 	struct areas areas;              /* (lock) */
-	uint64_t ranges_version;         /* (ranges_lock) acknowledged up to here */
+	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
 	uint32_t *acked, acked_capacity; /* (ranges_lock) by id: generation that was acknowledged, plus 1 */
 };
 
@@ -59,22 +60,22 @@ struct plan;
 
 struct pfs_session {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;        /* an area was given back, or attaching anew came to its end */
-	struct conn *current;          /* (lock) */
-	struct conn *conns;            /* (lock) all of them */
-	bool attaching;                /* (lock) */
-	unsigned waiters;              /* (lock) of `changed` */
-	uint64_t reattached;           /* (lock) */
-	uint64_t seq;                  /* (lock) last one given out */
-	struct call *oldest, *newest;  /* (lock) requests under way, by seq */
+	pthread_cond_t changed;       /* an area was given back, or attaching anew came to its end */
+	struct conn *current;         /* (lock) */
+	struct conn *conns;           /* (lock) all of them */
+	bool attaching;               /* (lock) */
+	unsigned waiters;             /* (lock) of `changed` */
+	uint64_t reattached;          /* (lock) */
+	uint64_t seq;                 /* (lock) last one given out */
+	struct call *oldest, *newest; /* (lock) requests under way, by seq */
 
-	struct plan *plans[PLAN_SLOTS]; /* (lock) made when first needed, kept for reuse */
+	struct plan *plans[PLAN_SLOTS];              /* (lock) made when first needed, kept for reuse */
 	uint32_t free_slots[PLAN_SLOTS], free_count; /* (lock) */
-	uint64_t plan_counter;         /* (lock) */
-	uint64_t tag;                  /* begins every plan id of this session */
+	uint64_t plan_counter;                       /* (lock) */
+	uint64_t tag;                                /* begins every plan id of this session */
 
-	pthread_mutex_t ranges_lock;   /* taken before `lock`; one thread at a time brings ranges up to date */
-	int poll_fd;                   /* epoll that watches the current connection's ctl */
+	pthread_mutex_t ranges_lock; /* taken before `lock`; one thread at a time brings ranges up to date */
+	int poll_fd;                 /* epoll that watches the current connection's ctl */
 	char *ctl_path, *socket_dir, *layout_path;
 	struct pfs_options options;
 	uint8_t client_id[16];
@@ -105,10 +106,10 @@ int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __
 void area_give(struct pfs_session *session, struct conn *conn, uint64_t offset); /* AREA_NONE is allowed */
 /* One ioctl: @request begins with struct pfs_call, which is filled in here. Negative errno; the sentence is said. */
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
-	     uint32_t flags, uint32_t deadline_ms);
+	uint32_t flags, uint32_t deadline_ms);
 /* Keys to the call buffer, unless they lie there: *offset is where, *area what to give back, or AREA_NONE. */
 int call_place_keys(struct pfs_session *session, struct conn *conn, const struct pfs_key *keys, uint32_t count,
-		    __u64 *offset, __u64 *area);
+	__u64 *offset, __u64 *area);
 
 /* ranges.c */
 /* Acknowledges what was granted since, if the session does so by itself. */
@@ -116,7 +117,12 @@ int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version
 
 /* ---- plans and handles ------------------------------------------------------------------------------------------ */
 
-enum plan_kind { PLAN_NONE, PLAN_PUT, PLAN_GET, PLAN_HANDLE };
+enum plan_kind {
+	PLAN_NONE,
+	PLAN_PUT,
+	PLAN_GET,
+	PLAN_HANDLE
+};
 
 struct table { /* of one class: the memory behind struct pfs_blob */
 	uint64_t *words;
@@ -132,11 +138,11 @@ struct plan {
 	bool ended;     /* (lock) its id is void; freed with the last user */
 	bool over;      /* the daemon ended it when it answered; our memory of it goes on */
 	struct conn *conn;
-	__u64 area;     /* answers and status of a put; bitmaps of a handle; offsets of a get plan */
+	__u64 area; /* answers and status of a put; bitmaps of a handle; offsets of a get plan */
 	uint64_t status_offset;
 	uint32_t class_mask, groups, keys;
 	const uint64_t *values[PFS_MAX_CLASSES]; /* in the area */
-	uint32_t *group_keys; /* of a put: lengths of its groups */
+	uint32_t *group_keys;                    /* of a put: lengths of its groups */
 	uint32_t group_capacity;
 	struct table tables[PFS_MAX_CLASSES]; /* (lock) */
 };

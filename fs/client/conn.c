@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections: open ctl, ATTACH, fetch the two descriptors over the socket, map them; and again when the daemon is gone.
+ * Connections: open ctl, ATTACH, fetch the two descriptors over the socket, map them; and again when the daemon is
+ * gone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ static int read_layout(struct pfs_session *session, struct conn *conn)
 		return say(ENOMEM, "no memory for the layout");
 	fd = open(session->layout_path, O_RDONLY | O_CLOEXEC);
 	while (fd >= 0 && bytes < (ssize_t)LAYOUT_MAX_BYTES &&
-	       ((n = read(fd, text + bytes, LAYOUT_MAX_BYTES - (size_t)bytes)) > 0 || (n < 0 && errno == EINTR)))
+		((n = read(fd, text + bytes, LAYOUT_MAX_BYTES - (size_t)bytes)) > 0 || (n < 0 && errno == EINTR)))
 		bytes += n > 0 ? n : 0;
 	if (fd < 0 || n < 0)
 		r = say(errno, "%s: %s", session->layout_path, strerror(errno));
@@ -69,14 +70,15 @@ static int socket_address(struct pfs_session *session, const struct pfs_attach *
 	const char *path = attach->socket_path, *name = strrchr(path, '/');
 	int n;
 
-	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
 	if (!session->socket_dir || !access(path, F_OK))
 		n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s", path);
 	else
-		n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/%s", session->socket_dir, name ? name + 1 : path);
+		n = snprintf(
+			ret->sun_path, sizeof(ret->sun_path), "%s/%s", session->socket_dir, name ? name + 1 : path);
 	if (n <= 0 || (size_t)n >= sizeof(ret->sun_path))
 		return say(ENAMETOOLONG, "the socket's path has %d bytes, at most %zu are possible", n,
-			   sizeof(ret->sun_path) - 1);
+			sizeof(ret->sun_path) - 1);
 	return 0;
 }
 
@@ -87,16 +89,19 @@ static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welc
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct iovec iov = { welcome, sizeof(*welcome) };
+	struct iovec iov = {welcome, sizeof(*welcome)};
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes),
 	};
 	struct cmsghdr *c;
 	ssize_t n;
 	int fds[2], r;
 
 	for (;;) {
-		struct pollfd p = { .fd = sock, .events = POLLIN };
+		struct pollfd p = {.fd = sock, .events = POLLIN};
 		uint64_t now = now_ms();
 
 		r = poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0);
@@ -130,10 +135,11 @@ static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welc
 	return 0;
 }
 
-static int fetch_descriptors(struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
+static int fetch_descriptors(
+	struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
 {
-	struct pfs_hello hello = { .abi_version = PFS_ABI_VERSION };
-	struct pfs_welcome welcome = { 0 };
+	struct pfs_hello hello = {.abi_version = PFS_ABI_VERSION};
+	struct pfs_welcome welcome = {0};
 	struct sockaddr_un address;
 	int sock, r;
 
@@ -157,8 +163,8 @@ static int fetch_descriptors(struct pfs_session *session, const struct pfs_attac
 /* What came over the socket must be what ATTACH promised: a mapping must never end before its stated length. */
 static int check_descriptors(const struct pfs_attach *attach, const int fds[2])
 {
-	static const char *const names[2] = { "segment", "call buffer" };
-	const uint64_t sizes[2] = { attach->segment_bytes, attach->call_buffer_bytes };
+	static const char *const names[2] = {"segment", "call buffer"};
+	const uint64_t sizes[2] = {attach->segment_bytes, attach->call_buffer_bytes};
 
 	for (int i = 0; i < 2; i++) {
 		int seals = fcntl(fds[i], F_GET_SEALS);
@@ -166,7 +172,7 @@ static int check_descriptors(const struct pfs_attach *attach, const int fds[2])
 
 		if (fstat(fds[i], &st) || (uint64_t)st.st_size < sizes[i] || sizes[i] == 0)
 			return say(EBADMSG, "the %s's descriptor has %lld bytes, ATTACH promised %llu", names[i],
-				   (long long)st.st_size, (unsigned long long)sizes[i]);
+				(long long)st.st_size, (unsigned long long)sizes[i]);
 		if (seals < 0 || !(seals & F_SEAL_SHRINK))
 			return say(EBADMSG, "the %s's descriptor is not sealed against shrinking", names[i]);
 	}
@@ -181,17 +187,17 @@ static int map_descriptors(struct pfs_session *session, struct conn *conn, int b
 	p = mmap(NULL, conn->segment_bytes, prot, MAP_SHARED | MAP_NORESERVE, conn->segment_fd, 0);
 	if (p == MAP_FAILED)
 		return say(errno, "mapping %llu bytes of segment: %s", (unsigned long long)conn->segment_bytes,
-			   strerror(errno));
+			strerror(errno));
 	conn->segment = p;
 	/* Populated: the first batches would pay for its pages otherwise. */
 	p = mmap(NULL, conn->buffer_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, buffer_fd, 0);
 	if (p == MAP_FAILED)
 		return say(errno, "mapping %llu bytes of call buffer: %s", (unsigned long long)conn->buffer_bytes,
-			   strerror(errno));
+			strerror(errno));
 	conn->buffer = p;
 	if (areas_init(&conn->areas, conn->buffer_bytes))
 		return say(ENOMEM, "no memory for the areas of a call buffer of %llu bytes",
-			   (unsigned long long)conn->buffer_bytes);
+			(unsigned long long)conn->buffer_bytes);
 	return 0;
 }
 
@@ -211,7 +217,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	memcpy(a.client_id, session->client_id, sizeof(a.client_id));
 	/* Waiting for the floor ends in time for what follows. */
 	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0,
-		     now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
+		now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
 	if (r)
 		return r;
 	a.socket_path[sizeof(a.socket_path) - 1] = '\0';
@@ -355,7 +361,7 @@ static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn 
 	int r;
 
 	while ((r = conn_open(session, until_ms, ret)) && now_ms() + pause < until_ms) {
-		nanosleep(&(struct timespec){ .tv_nsec = (long)pause * 1000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)pause * 1000000}, NULL);
 		pause = pause * 2 < RETRY_LONGEST_MS ? pause * 2 : RETRY_LONGEST_MS;
 	}
 	return r;
@@ -363,7 +369,7 @@ static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn 
 
 static void install(struct pfs_session *session, struct conn *conn)
 {
-	struct epoll_event event = { .events = EPOLLIN };
+	struct epoll_event event = {.events = EPOLLIN};
 
 	conn->next = session->conns;
 	session->conns = conn;
@@ -382,7 +388,7 @@ int conn_get(struct pfs_session *session, struct conn **ret)
 		if (until_ms == 0)
 			until_ms = now_ms() + session->options.deadline_ms;
 		if (session->attaching) {
-			struct timespec until = { (time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000 };
+			struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
 
 			session->waiters++;
 			r = pthread_cond_timedwait(&session->changed, &session->lock, &until);
@@ -390,7 +396,7 @@ int conn_get(struct pfs_session *session, struct conn **ret)
 			if (r == ETIMEDOUT && !session->current) {
 				pthread_mutex_unlock(&session->lock);
 				return say(ETIMEDOUT, "%s: not attached anew within %u ms", session->ctl_path,
-					   session->options.deadline_ms);
+					session->options.deadline_ms);
 			}
 			continue;
 		}

@@ -17,15 +17,15 @@ static int check_request(const struct pfs_get_request *q)
 		return say(EINVAL, "get request: at least one key is needed");
 	if (q->key_count > PFS_MAX_KEYS || q->group_count > PFS_MAX_GROUPS)
 		return say(E2BIG, "get request: %u keys and %u groups, at most %u and %u are possible", q->key_count,
-			   q->group_count, PFS_MAX_KEYS, PFS_MAX_GROUPS);
+			q->group_count, PFS_MAX_KEYS, PFS_MAX_GROUPS);
 	if (!q->groups != (q->group_count == 0))
 		return say(EINVAL, "get request: groups is %s and group_count is %u", q->groups ? "given" : "NULL",
-			   q->group_count);
+			q->group_count);
 	for (uint32_t i = 0; i < q->group_count; i++)
 		sum += q->groups[i];
 	if (q->groups && sum != q->key_count)
 		return say(EINVAL, "get request: the groups have %llu keys, key_count is %u", (unsigned long long)sum,
-			   q->key_count);
+			q->key_count);
 	for (uint32_t i = 0; i < 5; i++)
 		if (q->reserved[i])
 			return say(EINVAL, "get request: reserved field %u is not 0", i);
@@ -37,12 +37,19 @@ static uint64_t bitmap_bytes(uint32_t keys)
 	return ((uint64_t)keys + 63) / 64 * 8;
 }
 
-static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_get_request *q, struct plan **ret_plan,
-		    struct pfs_get_start *ret)
+static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_get_request *q,
+	struct plan **ret_plan, struct pfs_get_start *ret)
 {
 	struct pfs_get_start a = {
-		.start = q->start, .have = q->have, .limit = q->limit, .keys = q->key_count, .groups = q->group_count,
-		.policy = q->policy, .flags = q->flags & ~PFS_GET_NO_BITS, .class_mask = q->class_mask, .missing_capacity = MISSING_RANGES,
+		.start = q->start,
+		.have = q->have,
+		.limit = q->limit,
+		.keys = q->key_count,
+		.groups = q->group_count,
+		.policy = q->policy,
+		.flags = q->flags & ~PFS_GET_NO_BITS,
+		.class_mask = q->class_mask,
+		.missing_capacity = MISSING_RANGES,
 	};
 	uint64_t groups_bytes = q->group_count * sizeof(uint32_t), bits;
 	bool no_bits = q->flags & PFS_GET_NO_BITS;
@@ -83,7 +90,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret)
 {
-	struct pfs_get_start a = { 0 };
+	struct pfs_get_start a = {0};
 	struct plan *plan = NULL;
 	struct conn *conn;
 	int r = check_request(request);
@@ -130,7 +137,7 @@ int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *req
 /* ---- transfer --------------------------------------------------------------------------------------------------- */
 
 static int transfer_on(struct pfs_session *session, struct plan *handle, const struct pfs_transfer_request *q,
-		       struct plan *plan, struct pfs_get_transfer *a)
+	struct plan *plan, struct pfs_get_transfer *a)
 {
 	struct conn *conn = handle->conn;
 	uint64_t pages = (q->to - q->from) / conn->page_tokens;
@@ -175,7 +182,7 @@ static int say_lost(const char *what, uint64_t id)
 
 int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_request *q, struct pfs_transfer_result *ret)
 {
-	struct pfs_get_transfer a = { 0 };
+	struct pfs_get_transfer a = {0};
 	struct plan *handle, *plan;
 	bool ended, lost;
 	int r = plan_find(session, q->handle, PLAN_HANDLE, &handle);
@@ -183,14 +190,16 @@ int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_requ
 	if (r)
 		return r;
 	if (handle->over) {
-		r = say(EINVAL, "transfer: nothing above `have` is there under handle %#llx", (unsigned long long)q->handle);
+		r = say(EINVAL, "transfer: nothing above `have` is there under handle %#llx",
+			(unsigned long long)q->handle);
 		plan_leave(session, handle, false);
 		return r;
 	}
 	if (q->from > q->to || q->to > q->boundary || (q->to - q->from) / handle->conn->page_tokens > PFS_MAX_KEYS ||
-	    (q->class_mask & ~handle->class_mask)) {
-		r = say(EINVAL, "transfer: from %llu to %llu of boundary %llu, classes %#x of %#x", (unsigned long long)q->from,
-			(unsigned long long)q->to, (unsigned long long)q->boundary, q->class_mask, handle->class_mask);
+		(q->class_mask & ~handle->class_mask)) {
+		r = say(EINVAL, "transfer: from %llu to %llu of boundary %llu, classes %#x of %#x",
+			(unsigned long long)q->from, (unsigned long long)q->to, (unsigned long long)q->boundary,
+			q->class_mask, handle->class_mask);
 		plan_leave(session, handle, false);
 		return r;
 	}
@@ -232,7 +241,7 @@ int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_requ
 
 int pfs_get_cancel(struct pfs_session *session, uint64_t id)
 {
-	struct pfs_get_cancel a = { .handle = id };
+	struct pfs_get_cancel a = {.handle = id};
 	struct plan *handle;
 	int r = plan_find(session, id, PLAN_HANDLE, &handle);
 
@@ -261,7 +270,7 @@ static void release_found(struct pfs_session *session, struct plan **plans, uint
 {
 	struct conn *conn = plans[0]->conn;
 	__u64 status_at = (count * sizeof(uint64_t) + 7) / 8 * 8, area;
-	struct pfs_release a = { .count = count };
+	struct pfs_release a = {.count = count};
 	int r = area_take(session, conn, status_at + count * sizeof(int32_t), &area);
 
 	if (!r) {

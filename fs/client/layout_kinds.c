@@ -131,7 +131,7 @@ static bool classes_kinds(struct text *t, uint32_t *mask, uint32_t *count)
 
 int layout_state_mask(const char *json, size_t bytes, uint32_t *ret_mask, uint32_t *ret_classes)
 {
-	struct text t = { json, json + bytes }, name;
+	struct text t = {json, json + bytes}, name;
 	uint32_t mask = 0, classes = 0;
 
 	if (!eat(&t, '{'))

@@ -52,7 +52,10 @@ int plan_new(struct pfs_session *session, enum plan_kind kind, struct conn *conn
 
 static const char *kind_name(enum plan_kind kind)
 {
-	return kind == PLAN_PUT ? "put plan" : kind == PLAN_GET ? "get plan" : kind == PLAN_HANDLE ? "get handle" : "plan";
+	return kind == PLAN_PUT      ? "put plan"
+	       : kind == PLAN_GET    ? "get plan"
+	       : kind == PLAN_HANDLE ? "get handle"
+	                             : "plan";
 }
 
 int plan_find(struct pfs_session *session, uint64_t id, enum plan_kind kind, struct plan **ret)
@@ -67,7 +70,8 @@ int plan_find(struct pfs_session *session, uint64_t id, enum plan_kind kind, str
 	if (!plan || plan->id != id || plan->kind == PLAN_NONE || plan->ended)
 		r = say(ENOENT, "%s %#llx has ended", kind_name(kind), (unsigned long long)id);
 	else if (kind != PLAN_NONE && plan->kind != kind)
-		r = say(EINVAL, "%#llx is a %s, not a %s", (unsigned long long)id, kind_name(plan->kind), kind_name(kind));
+		r = say(EINVAL, "%#llx is a %s, not a %s", (unsigned long long)id, kind_name(plan->kind),
+			kind_name(kind));
 	else
 		plan->users++;
 	pthread_mutex_unlock(&session->lock);

@@ -2,16 +2,17 @@
  *
  * libprefixfs: the plans of prefixfs as ordinary C calls, for inference engines.
  *
- * An engine opens one session per rank. To store, it starts a put plan, writes the values to the addresses it is given
- * and commits. To fetch, it asks with pfs_get_start what is there, makes a get plan with pfs_get_transfer, reads the values
- * in place and releases the plan.
+ * An engine opens one session per rank. To store, it starts a put plan, writes the values to the addresses it is
+ * given and commits. To fetch, it asks with pfs_get_start what is there, makes a get plan with pfs_get_transfer,
+ * reads the values in place and releases the plan.
  *
  * Conventions. Functions return 0 or a negative errno; outputs are set on success only, unless their comment says
- * otherwise. After a failure pfs_last_error() has the sentence that says why. Lengths and positions are in tokens, sizes
- * in bytes, deadlines in relative milliseconds. Structs that go in are zeroed by the caller before it fills them, and
- * reserved fields stay 0. Limits are those of prefixfs_abi.h. Everything is thread-safe: any number of threads may use
- * one session at once, except where pfs_close says otherwise. Every call may block for as long as the daemon takes, at
- * most until its deadline; calls repeat interrupted requests by themselves (EINTR is never returned).
+ * otherwise. After a failure pfs_last_error() has the sentence that says why. Lengths and positions are in tokens,
+ * sizes in bytes, deadlines in relative milliseconds. Structs that go in are zeroed by the caller before it fills
+ * them, and reserved fields stay 0. Limits are those of prefixfs_abi.h. Everything is thread-safe: any number of
+ * threads may use one session at once, except where pfs_close says otherwise. Every call may block for as long as the
+ * daemon takes, at most until its deadline; calls repeat interrupted requests by themselves (EINTR is never
+ * returned).
  *
  * Restart of the daemon. A call that finds its connection gone attaches anew by itself, within the session's deadline.
  * What it asks is then asked again, except about plans and handles of the old connection, which are lost:
@@ -49,20 +50,22 @@ size_t pfs_last_error(char *to, size_t size);
 struct pfs_session;
 
 struct pfs_options {
-	uint32_t size;         /* sizeof(struct pfs_options); pfs_options_init sets it */
-	uint32_t abi_version;  /* PFS_ABI_VERSION; pfs_options_init sets it */
-	uint32_t rank;         /* 0..world-1; default PFS_RANK_NONE: a session that may ask but not put or transfer */
-	uint32_t node;         /* NUMA node of the engine's device; default PFS_NODE_ANY */
-	uint64_t call_buffer_bytes; /* PFS_MIN_CALL_BUFFER..PFS_MAX_CALL_BUFFER; default 4 MiB. A put plan of k keys and c
+	uint32_t size;        /* sizeof(struct pfs_options); pfs_options_init sets it */
+	uint32_t abi_version; /* PFS_ABI_VERSION; pfs_options_init sets it */
+	uint32_t rank;        /* 0..world-1; default PFS_RANK_NONE: a session that may ask but not put or transfer */
+	uint32_t node;        /* NUMA node of the engine's device; default PFS_NODE_ANY */
+	uint64_t
+		call_buffer_bytes; /* PFS_MIN_CALL_BUFFER..PFS_MAX_CALL_BUFFER; default 4 MiB. A put plan of k keys and c
 	                          classes needs 32k + 8kc while it starts and 8kc until it ends */
-	uint32_t deadline_ms;  /* of opening, of attaching anew and of waits inside the library; default 30,000 */
-	uint8_t read_only;     /* 1: opens ctl for reading; the segment is mapped read-only; default 0 */
-	uint8_t auto_ack;      /* 1: granted ranges are acknowledged by the library; default 1. 0: the engine registers
+	uint32_t deadline_ms;      /* of opening, of attaching anew and of waits inside the library; default 30,000 */
+	uint8_t read_only;         /* 1: opens ctl for reading; the segment is mapped read-only; default 0 */
+	uint8_t auto_ack;     /* 1: granted ranges are acknowledged by the library; default 1. 0: the engine registers
 	                          ranges with its device first and calls pfs_segments_ack itself */
-	uint8_t wait_prewarm;  /* 1: pfs_open returns when the namespace's floor is populated; default 0 */
-	uint8_t premap;        /* 1: ranges acknowledged by the library are mapped at once, not page by page at first use;
+	uint8_t wait_prewarm; /* 1: pfs_open returns when the namespace's floor is populated; default 0 */
+	uint8_t premap; /* 1: ranges acknowledged by the library are mapped at once, not page by page at first use;
 	                          default 0 */
-	const char *socket_dir; /* where the daemon's socket lies if it is not at the path that the daemon names (a container
+	const char *
+		socket_dir; /* where the daemon's socket lies if it is not at the path that the daemon names (a container
 	                          with the directory bind-mounted elsewhere); default NULL */
 	uint64_t reserved[8];
 };
@@ -73,8 +76,8 @@ void pfs_options_init(struct pfs_options *options);
 /* Opens a session on the namespace at @path: its directory (<mount>/ns/<name>) or its ctl file. @options may be NULL;
  * strings in it are copied. Blocks until the daemon has answered, at most deadline_ms. On success *ret is the caller's,
  * to be closed with pfs_close.
- * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the descriptors
- * received are not what was promised), -ETIMEDOUT, -ENOMEM, and whatever open(2) says. */
+ * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the
+ * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, and whatever open(2) says. */
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret);
 
 /* Ends the session with all it holds and leaves NULL behind. Plans that are open are lost: first let the copies that use
@@ -87,12 +90,12 @@ struct pfs_session_info {
 	uint64_t segment_page_bytes; /* page size of its backing */
 	uint64_t generation;         /* of the segment */
 	uint64_t call_buffer_bytes;
-	uint64_t ranges_version;     /* up to which ranges are acknowledged */
-	void *segment;               /* address of the mapping; changes when the session attaches anew */
-	uint64_t reattached;         /* how often it did */
+	uint64_t ranges_version; /* up to which ranges are acknowledged */
+	void *segment;           /* address of the mapping; changes when the session attaches anew */
+	uint64_t reattached;     /* how often it did */
 	uint32_t world, page_tokens, classes, state_mask; /* state_mask: bit c is set when class c is a state class */
-	uint32_t share[PFS_MAX_CLASSES]; /* this rank's */
-	uint8_t fingerprint[16];     /* of the layout */
+	uint32_t share[PFS_MAX_CLASSES];                  /* this rank's */
+	uint8_t fingerprint[16];                          /* of the layout */
 	uint32_t read_only;
 	uint32_t rank;
 	uint64_t reserved[8];
@@ -102,8 +105,8 @@ struct pfs_session_info {
 int pfs_info(struct pfs_session *session, struct pfs_session_info *ret);
 
 /* A descriptor for poll(2) or epoll, the same for the session's whole life: readable when there is news - new granted
- * ranges, room after PFS_GROUP_NOROOM, a commit that a PFS_CALL_NONBLOCK call waits for. Belongs to the session. Not to be
- * read from. pfs_news() takes the news. */
+ * ranges, room after PFS_GROUP_NOROOM, a commit that a PFS_CALL_NONBLOCK call waits for. Belongs to the session. Not
+ * to be read from. pfs_news() takes the news. */
 int pfs_poll_fd(struct pfs_session *session);
 
 /* Waits until there is news, at most @deadline_ms (0 = does not wait), then brings the acknowledged ranges up to date if
@@ -115,7 +118,7 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms);
 /* Granted ranges from the @first-th on, at most @capacity, to @to (the caller's). *count: how many were written, *total:
  * how many exist, *version: rises with every change; each may be NULL. @capacity at most 32,768. */
 int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *to, uint32_t capacity, uint32_t *count,
-		 uint32_t *total, uint64_t *version);
+	uint32_t *total, uint64_t *version);
 
 /* Tells the daemon that this session can reach these ranges; puts are given addresses in acknowledged ranges only.
  * *accepted (may be NULL) is set on -ESTALE too: a range is unknown or has been cut anew, the others counted.
@@ -150,8 +153,8 @@ struct pfs_put_request {
 };
 
 struct pfs_put_result {
-	uint64_t plan;          /* id: names the plan in all calls, and in <mount>/sessions/<id> */
-	uint8_t *segment;       /* the address of a NEW value is segment + answer */
+	uint64_t plan;    /* id: names the plan in all calls, and in <mount>/sessions/<id> */
+	uint8_t *segment; /* the address of a NEW value is segment + answer */
 	/* Per class: an answer for each key, or for each group where the class is a state class; NULL for a class that
 	 * was not asked for. Below PFS_ANSWER_MIN: NEW, and the number is the value's offset. Else PFS_ANSWER_*. */
 	const uint64_t *answers[PFS_MAX_CLASSES];
@@ -168,21 +171,21 @@ struct pfs_put_result {
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret);
 
 struct pfs_put_outcome {
-	uint32_t done;     /* groups that ended the way the call asked */
-	uint32_t outcome;  /* PFS_GROUP_OK while the plan goes on (some groups are open or PENDING), else how it ended:
+	uint32_t done;    /* groups that ended the way the call asked */
+	uint32_t outcome; /* PFS_GROUP_OK while the plan goes on (some groups are open or PENDING), else how it ended:
 	                      PFS_GROUP_COMMITTED, _ABORTED, _LOST. The plan's id is then no longer valid */
 	uint64_t reserved[2];
 };
 
 /* Publishes groups @first..@first+@count-1 (@count 0 = all that follow). With this call the engine asserts that its writes
- * to their values are complete, those of its GPU included. @status (may be NULL): the caller's array, an answer for each
- * group: COMMITTED, PENDING (ask again), LOST, or what it was. @ret may be NULL.
+ * to their values are complete, those of its GPU included. @status (may be NULL): the caller's array, an answer for
+ * each group: COMMITTED, PENDING (ask again), LOST, or what it was. @ret may be NULL.
  * -ENOENT (no such plan of this session: ended already, or another session's), -EINVAL (range; or a get plan). */
 int pfs_put_commit(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
-		   struct pfs_put_outcome *ret);
+	struct pfs_put_outcome *ret);
 /* Gives groups back unpublished. No write to their values may be under way. Otherwise as pfs_put_commit. */
 int pfs_put_abort(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
-		  struct pfs_put_outcome *ret);
+	struct pfs_put_outcome *ret);
 
 /* ---- get ------------------------------------------------------------------------------------------------------- */
 
@@ -197,43 +200,44 @@ struct pfs_get_request {
 	uint64_t have;              /* tokens the engine holds already */
 	uint64_t limit;             /* 0 = none */
 	uint8_t ticket[16];
-	uint32_t policy;            /* PFS_POLICY_PREFIX */
-	uint32_t flags;             /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_BITS */
-	uint32_t class_mask;        /* 0 = all */
-	uint32_t call_flags;        /* 0 or PFS_CALL_NONBLOCK */
-	uint32_t deadline_ms;       /* 0 = the daemon's default */
+	uint32_t policy;      /* PFS_POLICY_PREFIX */
+	uint32_t flags;       /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_BITS */
+	uint32_t class_mask;  /* 0 = all */
+	uint32_t call_flags;  /* 0 or PFS_CALL_NONBLOCK */
+	uint32_t deadline_ms; /* 0 = the daemon's default */
 	uint32_t reserved[5];
 };
 
 struct pfs_get_result {
 	uint64_t handle;
 	uint64_t raw_prefix_hit_len;
-	uint64_t transferable_len;   /* deepest restorable boundary; `have` or less = nothing to fetch */
+	uint64_t transferable_len; /* deepest restorable boundary; `have` or less = nothing to fetch */
 	uint64_t demand;
 	uint32_t prefix_hit_groups;
 	uint32_t first_miss_index;       /* or PFS_INDEX_NONE */
 	uint32_t first_miss_group_index; /* or PFS_INDEX_NONE */
 	uint32_t all_hit;
-	uint32_t hits;               /* complete pages, anywhere in the batch; with PFS_GET_NO_BITS the leading ones */
-	uint32_t missing;            /* ranges to acknowledge before a transfer; 0 with auto_ack */
-	const uint8_t *hit_bits;        /* bit i%8 of byte i/8: page i is complete; NULL with PFS_GET_NO_BITS */
-	const uint8_t *restorable_bits; /* likewise: the end of page i is a restorable boundary */
+	uint32_t hits;           /* complete pages, anywhere in the batch; with PFS_GET_NO_BITS the leading ones */
+	uint32_t missing;        /* ranges to acknowledge before a transfer; 0 with auto_ack */
+	const uint8_t *hit_bits; /* bit i%8 of byte i/8: page i is complete; NULL with PFS_GET_NO_BITS */
+	const uint8_t *restorable_bits;  /* likewise: the end of page i is a restorable boundary */
 	uint64_t bytes[PFS_TIERS];       /* to be moved up to transferable_len, by tier */
 	uint32_t estimate_us[PFS_TIERS]; /* estimated time for it */
 	uint64_t reserved[4];
 };
 
 /* Looks up and pins what is restorable above `have`. Everything in *ret belongs to the handle and dies with it. A handle is
- * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel, which costs no request where nothing could
- * be transferred; the daemon cancels one that was left alone for its handle_ttl. Waits for values of other plans only with PFS_GET_WAIT_INFLIGHT.
+ * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel, which costs no request where nothing
+ * could be transferred; the daemon cancels one that was left alone for its handle_ttl. Waits for values of other
+ * plans only with PFS_GET_WAIT_INFLIGHT.
  * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret);
 
 struct pfs_transfer_request {
 	uint64_t handle;
-	uint64_t boundary;   /* tokens: restorable and on a group boundary; the same in every call on a handle */
-	uint64_t from, to;   /* tokens, on page boundaries; `to` at most boundary, where the handle ends */
-	uint32_t class_mask; /* 0 = the handle's */
+	uint64_t boundary;    /* tokens: restorable and on a group boundary; the same in every call on a handle */
+	uint64_t from, to;    /* tokens, on page boundaries; `to` at most boundary, where the handle ends */
+	uint32_t class_mask;  /* 0 = the handle's */
 	uint32_t deadline_ms; /* 0 = the daemon's default */
 	uint32_t reserved[6];
 };
@@ -245,9 +249,9 @@ struct pfs_transfer_result {
 	/* Per class: an offset for each page of the range asked for, PFS_ANSWER_NONE where there is no value; one for a
 	 * state class, where `to` is the boundary. NULL for a class without any. */
 	const uint64_t *offsets[PFS_MAX_CLASSES];
-	uint32_t pages;         /* of the range asked for */
-	uint32_t values;        /* offsets in all */
-	uint32_t handle_ended;  /* 1: the handle's id is no longer valid */
+	uint32_t pages;        /* of the range asked for */
+	uint32_t values;       /* offsets in all */
+	uint32_t handle_ended; /* 1: the handle's id is no longer valid */
 	uint32_t reserved[5];
 };
 
@@ -255,8 +259,8 @@ struct pfs_transfer_result {
  * ascending ranges. The bytes at the offsets stay as they are until pfs_release.
  * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS,
  * -ESTALE (the connection it was started on is gone; the handle has ended). */
-int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_request *request,
-		     struct pfs_transfer_result *ret);
+int pfs_get_transfer(
+	struct pfs_session *session, const struct pfs_transfer_request *request, struct pfs_transfer_result *ret);
 
 /* Gives a handle back. Plans made from it stay. -ENOENT; -ESTALE, and the handle has ended. */
 int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
@@ -273,18 +277,18 @@ int pfs_release(struct pfs_session *session, const uint64_t *plans, uint32_t cou
 
 /* struct { u64 magic = PFS_BLOB_MAGIC; u64 count; u64 value_ptrs[count]; } and which values these are. */
 struct pfs_blob {
-	const uint64_t *words;  /* the table: 2 + count words */
-	size_t bytes;           /* of it */
-	const uint32_t *index;  /* index of each value in the plan's answers or offsets of that class */
+	const uint64_t *words; /* the table: 2 + count words */
+	size_t bytes;          /* of it */
+	const uint32_t *index; /* index of each value in the plan's answers or offsets of that class */
 	uint32_t count;
-	uint32_t kind;          /* PFS_BLOB_WRITE or PFS_BLOB_READ */
+	uint32_t kind; /* PFS_BLOB_WRITE or PFS_BLOB_READ */
 	uint64_t reserved[2];
 };
 
 /* The pointer table of one class of a plan, in the order of its keys. It belongs to the plan and dies at its commit, abort
  * or release; groups committed or aborted before are not in it. Asking again for the same class gives the same table.
- * Never blocks on the daemon. -EINVAL (wrong kind of plan, class not in it), -ENOENT (ended, or another session's plan; the
- * sentence says which), -ENOMEM. */
+ * Never blocks on the daemon. -EINVAL (wrong kind of plan, class not in it), -ENOENT (ended, or another session's
+ * plan; the sentence says which), -ENOMEM. */
 int pfs_blob(struct pfs_session *session, uint64_t plan, uint32_t kind, uint32_t class_index, struct pfs_blob *ret);
 
 /* ---- questions -------------------------------------------------------------------------------------------------- */
@@ -298,7 +302,7 @@ struct pfs_probe_result {
 /* Which of @keys (1..PFS_MAX_KEYS) are there? Pins nothing, refreshes nothing. @hit_bits (may be NULL): the caller's
  * (@count + 7) / 8 bytes. */
 int pfs_probe(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint8_t *hit_bits,
-	      struct pfs_probe_result *ret);
+	struct pfs_probe_result *ret);
 
 /* The namespace's counters as "name value" lines, NUL-terminated and cut to @size bytes; *length (may be NULL): of the whole
  * text without the NUL. @size at most 1 MiB. */

@@ -36,7 +36,7 @@ extern "C" {
 #define PFS_MAX_CALL_BUFFER (64u << 20)
 #define PFS_MAX_DEADLINE_MS 600000u  /* ten minutes */
 #define PFS_STEP_KEYS 1024u          /* a longer batch runs in pieces of this many keys */
-#define PFS_ENDED_PLANS 1024u        /* ended plans whose outcome a session still answers */
+#define PFS_ENDED_PLANS 1024u        /* ended plans and handles, together, that a session still answers EALREADY for */
 
 #define PFS_INDEX_NONE 0xffffffffu
 #define PFS_OFFSET_NONE 0xffffffffffffffffull /* of an array in the call buffer: it is not wanted */
@@ -149,7 +149,7 @@ struct pfs_put_group {
 
 /* An answer of PUT_START: below PFS_ANSWER_MIN it is NEW and the number is the value's offset in the segment. */
 #define PFS_ANSWER_MIN 0xfffffffffffffff0ull
-#define PFS_ANSWER_NONE 0xffffffffffffffffull      /* not asked for, or the group got no room */
+#define PFS_ANSWER_NONE 0xffffffffffffffffull      /* not asked for; no value of the class ends at this page; or the group got no room */
 #define PFS_ANSWER_EXISTS 0xfffffffffffffffeull    /* committed; pinned until this plan's group ends */
 #define PFS_ANSWER_INFLIGHT 0xfffffffffffffffdull  /* another plan is writing it */
 #define PFS_ANSWER_DUPLICATE 0xfffffffffffffffcull /* this plan writes it already: the key stands earlier in it */
@@ -166,7 +166,7 @@ enum pfs_group_status {
 
 struct pfs_put_start {
 	struct pfs_call call;
-	__u64 plan;           /* in: the client's id, not 0, unused under its client id */
+	__u64 plan;           /* in: the client's id, not 0, not in use in this session */
 	__u64 groups_offset;  /* in: struct pfs_put_group[groups] */
 	__u64 keys_offset;    /* in: struct pfs_key[keys], the groups' keys one after another */
 	__u64 answers_offset; /* in: __u64 answers: for each class of class_mask, ascending, [keys] for a class with
@@ -217,7 +217,7 @@ struct pfs_get_start {
 	__u64 start;             /* in: tokens before the first key, a multiple of page_tokens */
 	__u64 have;              /* in: tokens the caller holds already; below nothing is required, pinned or read */
 	__u64 limit;             /* in: restore no further than this; 0 = no limit */
-	__u8 ticket[16];         /* in: zero, or the ticket that the ranks of one request share; noted in this version */
+	__u8 ticket[16];         /* in: zero, or the ticket that the ranks of one request share; ignored in this version */
 	__u32 keys;              /* in: at least 1 */
 	__u32 groups;            /* in: 0 = every key is a group of its own */
 	__u32 policy;            /* in: enum pfs_policy */
@@ -231,7 +231,7 @@ struct pfs_get_start {
 	__u32 first_miss_group_index; /* out */
 	__u32 all_hit;           /* out: 0 or 1 */
 	__u32 hits;              /* out: complete pages, anywhere in the batch */
-	__u32 missing;           /* out: ranges listed at missing_offset */
+	__u32 missing;           /* out: ranges missing in all; the first missing_capacity are listed */
 	__u32 candidates;        /* out: endpoint candidates; 0 in this version */
 	__u32 wanted;            /* out: wanted boundaries; 0 in this version */
 	__u32 handle_live;       /* out: 0 = nothing above `have` can be transferred and the handle has ended already */
@@ -254,7 +254,7 @@ struct pfs_get_transfer {
 	                         present only when `to` is the boundary */
 	__u32 class_mask;     /* in: 0 = the handle's */
 	__u32 offsets_capacity; /* in: elements at offsets_offset */
-	__u64 delivered_len;  /* out: tokens, at most `to`; `from` = nothing and no plan was made */
+	__u64 delivered_len;  /* out: tokens; `to` in this version */
 	__u32 values;         /* out: offsets written */
 	__u32 handle_ended;   /* out: 0 or 1 */
 };
@@ -269,7 +269,8 @@ struct pfs_release {
 	__u64 plans_offset;  /* in: __u64[count], ids of get plans */
 	__u64 status_offset; /* in: __s32[count], 0 or a negative errno for each; PFS_OFFSET_NONE = not wanted */
 	__u32 count;         /* in: at least 1 */
-	__u32 released;      /* out; an unknown or foreign id is ENOENT after the others were released */
+	__u32 released;      /* out; a wrong id (ENOENT), an ended plan (EALREADY), a put plan (EINVAL) or one in use (EBUSY)
+	                        is the call's errno after the others were released */
 };
 
 /* ---- questions ----------------------------------------------------------------------------------------------- */

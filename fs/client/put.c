@@ -16,10 +16,10 @@ static int check_request(const struct pfs_put_request *q)
 		return say(EINVAL, "put request: %s is NULL", q->groups ? "keys" : "groups");
 	if (q->group_count == 0 || q->key_count == 0)
 		return say(EINVAL, "put request: %u groups and %u keys, at least one of each is needed", q->group_count,
-			   q->key_count);
+			q->key_count);
 	if (q->group_count > PFS_MAX_GROUPS || q->key_count > PFS_MAX_KEYS)
 		return say(E2BIG, "put request: %u groups and %u keys, at most %u and %u are possible", q->group_count,
-			   q->key_count, PFS_MAX_GROUPS, PFS_MAX_KEYS);
+			q->key_count, PFS_MAX_GROUPS, PFS_MAX_KEYS);
 	if (q->class_mask == 0 || q->class_mask >> PFS_MAX_CLASSES)
 		return say(EINVAL, "put request: class_mask is %#x", q->class_mask);
 	for (uint32_t i = 0; i < 5; i++)
@@ -29,7 +29,7 @@ static int check_request(const struct pfs_put_request *q)
 		sum += q->groups[i].keys;
 	if (sum != q->key_count)
 		return say(EINVAL, "put request: the groups have %llu keys, key_count is %u", (unsigned long long)sum,
-			   q->key_count);
+			q->key_count);
 	return 0;
 }
 
@@ -75,15 +75,16 @@ static int place_answers(struct pfs_session *session, struct plan *plan, const s
 }
 
 static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_put_request *q,
-		    struct plan **ret_plan, struct pfs_put_start *ret)
+	struct plan **ret_plan, struct pfs_put_start *ret)
 {
-	struct pfs_put_start a = { .groups = q->group_count, .keys = q->key_count, .class_mask = q->class_mask };
+	struct pfs_put_start a = {.groups = q->group_count, .keys = q->key_count, .class_mask = q->class_mask};
 	__u64 keys_area = AREA_NONE;
 	struct plan *plan;
 	int r;
 
 	if (q->class_mask >> conn->classes)
-		return say(EINVAL, "put request: class_mask is %#x, the layout has %u classes", q->class_mask, conn->classes);
+		return say(EINVAL, "put request: class_mask is %#x, the layout has %u classes", q->class_mask,
+			conn->classes);
 	r = plan_new(session, PLAN_PUT, conn, &plan);
 	if (r)
 		return r;
@@ -115,7 +116,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret)
 {
-	struct pfs_put_start answer = { 0 };
+	struct pfs_put_start answer = {0};
 	struct plan *plan = NULL;
 	struct conn *conn;
 	int r = check_request(request);
@@ -182,9 +183,9 @@ static int ask_outcome(struct pfs_session *session, struct plan *plan, unsigned 
 }
 
 static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id, uint32_t first, uint32_t count,
-		      uint32_t *status, struct pfs_put_outcome *ret)
+	uint32_t *status, struct pfs_put_outcome *ret)
 {
-	struct pfs_put_end end = { .plan = id, .first_group = first };
+	struct pfs_put_end end = {.plan = id, .first_group = first};
 	struct plan *plan;
 	bool lost;
 	int r = plan_find(session, id, PLAN_PUT, &plan);
@@ -220,19 +221,19 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));
 	}
 	if (!r && ret)
-		*ret = (struct pfs_put_outcome){ .done = end.done, .outcome = end.outcome };
+		*ret = (struct pfs_put_outcome){.done = end.done, .outcome = end.outcome};
 	plan_leave(session, plan, (!r && end.outcome != PFS_GROUP_OK) || r == -ENOENT);
 	return r;
 }
 
 int pfs_put_commit(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
-		   struct pfs_put_outcome *ret)
+	struct pfs_put_outcome *ret)
 {
 	return end_groups(session, PFS_IOC_PUT_COMMIT, plan, first, count, status, ret);
 }
 
 int pfs_put_abort(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
-		  struct pfs_put_outcome *ret)
+	struct pfs_put_outcome *ret)
 {
 	return end_groups(session, PFS_IOC_PUT_ABORT, plan, first, count, status, ret);
 }

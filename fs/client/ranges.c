@@ -9,8 +9,8 @@
 
 #include "fs/client/client.h"
 
-#define STEP_RANGES 256u        /* of one SEGMENTS call of our own */
-#define MAX_RANGES 32768u       /* of one call by the user */
+#define STEP_RANGES 256u          /* of one SEGMENTS call of our own */
+#define MAX_RANGES 32768u         /* of one call by the user */
 #define MAX_REMEMBERED (1u << 20) /* ids above are acknowledged each time */
 #define SYNC_TURNS 4u
 
@@ -49,7 +49,7 @@ static void premap(struct pfs_session *session, struct conn *conn, const struct 
 static int walk(struct pfs_session *session, struct conn *conn, uint64_t *version)
 {
 	__u64 area, acks_offset = STEP_RANGES * sizeof(struct pfs_range);
-	struct pfs_segments q = { .capacity = STEP_RANGES };
+	struct pfs_segments q = {.capacity = STEP_RANGES};
 	int r = area_take(session, conn, acks_offset + STEP_RANGES * sizeof(struct pfs_range_ack), &area);
 
 	if (r)
@@ -58,7 +58,7 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 	do {
 		const struct pfs_range *ranges = (const void *)(conn->buffer + area);
 		struct pfs_range_ack *acks = (void *)(conn->buffer + area + acks_offset);
-		struct pfs_segments_ack a = { .acks_offset = area + acks_offset };
+		struct pfs_segments_ack a = {.acks_offset = area + acks_offset};
 
 		r = call_run(session, conn, PFS_IOC_SEGMENTS, &q.call, sizeof(q), 0, 0);
 		if (r)
@@ -71,11 +71,11 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 			struct pfs_range range = ranges[i];
 
 			if (range.class_index >= conn->classes || range.share != conn->share[range.class_index] ||
-			    is_acked(conn, &range))
+				is_acked(conn, &range))
 				continue;
 			if (session->options.premap)
 				premap(session, conn, &range);
-			acks[a.count++] = (struct pfs_range_ack){ range.id, range.generation };
+			acks[a.count++] = (struct pfs_range_ack){range.id, range.generation};
 			remember(conn, &range);
 		}
 		if (a.count > 0) {
@@ -116,7 +116,7 @@ int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version
 }
 
 int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *to, uint32_t capacity, uint32_t *count,
-		 uint32_t *total, uint64_t *version)
+	uint32_t *total, uint64_t *version)
 {
 	struct conn *conn;
 	int r;
@@ -124,7 +124,7 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
 	if (capacity > MAX_RANGES || (capacity > 0 && !to))
 		return say(EINVAL, "capacity is %u, at most %u ranges are possible", capacity, MAX_RANGES);
 	for (unsigned turn = 0;; turn++) {
-		struct pfs_segments q = { .first = first, .capacity = capacity };
+		struct pfs_segments q = {.first = first, .capacity = capacity};
 
 		r = conn_get(session, &conn);
 		if (r)
@@ -150,7 +150,7 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
 
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted)
 {
-	struct pfs_segments_ack a = { .count = count };
+	struct pfs_segments_ack a = {.count = count};
 	struct conn *conn;
 	int r;
 

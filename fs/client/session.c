@@ -45,12 +45,13 @@ static int check_options(const struct pfs_options *o)
 		return say(EINVAL, "options: size is %u, this library's has %zu bytes", o->size, sizeof(*o));
 	if (o->abi_version != PFS_ABI_VERSION)
 		return say(EPROTONOSUPPORT, "options: abi_version is %u, this library speaks %u", o->abi_version,
-			   PFS_ABI_VERSION);
+			PFS_ABI_VERSION);
 	if (o->call_buffer_bytes < PFS_MIN_CALL_BUFFER || o->call_buffer_bytes > PFS_MAX_CALL_BUFFER)
 		return say(EINVAL, "options: call_buffer_bytes is %llu, %u..%u are possible",
-			   (unsigned long long)o->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);
+			(unsigned long long)o->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);
 	if (o->deadline_ms == 0 || o->deadline_ms > PFS_MAX_DEADLINE_MS)
-		return say(EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
+		return say(
+			EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
 	for (unsigned i = 0; i < 8; i++)
 		if (o->reserved[i])
 			return say(EINVAL, "options: reserved field %u is not 0", i);
@@ -106,7 +107,7 @@ static int session_new(const char *path, const struct pfs_options *options, stru
 		return r;
 	s->options.socket_dir = s->socket_dir;
 	if (getrandom(s->client_id, sizeof(s->client_id), 0) != sizeof(s->client_id) ||
-	    getrandom(random, sizeof(random), 0) != sizeof(random))
+		getrandom(random, sizeof(random), 0) != sizeof(random))
 		return say(EIO, "getrandom gave no client id");
 	s->tag = random[0] % ((1u << TAG_BITS) - 1) + 1; /* not 0: no id is */
 	s->plan_counter = random[1];
@@ -118,7 +119,7 @@ int pfs_open(const char *path, const struct pfs_options *options, struct pfs_ses
 {
 	struct pfs_options defaults;
 	struct pfs_session *session = NULL;
-	struct epoll_event event = { .events = EPOLLIN };
+	struct epoll_event event = {.events = EPOLLIN};
 	struct conn *conn;
 	int r;
 
@@ -212,7 +213,7 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 	if (deadline_ms > PFS_MAX_DEADLINE_MS)
 		return say(EINVAL, "deadline_ms is %u, at most %u is possible", deadline_ms, PFS_MAX_DEADLINE_MS);
 	do {
-		struct pollfd p = { .fd = session->poll_fd, .events = POLLIN };
+		struct pollfd p = {.fd = session->poll_fd, .events = POLLIN};
 		uint64_t now = now_ms();
 
 		news = poll(&p, 1, now < until ? (int)(until - now) : 0);

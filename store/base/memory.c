@@ -32,7 +32,9 @@ void memory_release(void *pointer, size_t bytes)
 
 size_t memory_resident(const void *memory, size_t bytes)
 {
-	enum { STEP = 4096 };
+	enum {
+		STEP = 4096
+	};
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t pages = (bytes + page - 1) / page;
 	size_t resident = 0;

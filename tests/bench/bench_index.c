@@ -17,7 +17,7 @@
 #include "store/base/clock.h"
 #include "store/base/memory.h"
 
-#define LAYOUT                                                                                                       \
+#define LAYOUT \
 	"{\"version\":1,\"identity\":{\"model\":\"m\"},\"world\":1,\"page_tokens\":64,\"classes\":[{\"name\":\"kv\"," \
 	"\"kind\":\"dense\",\"planes\":[{\"name\":\"k\",\"bytes\":65536}]}]}"
 
@@ -48,6 +48,23 @@ static void freed(void *context, uint32_t entry)
 	b->free_entries[b->free_count++] = entry;
 }
 
+static void new_index(struct bench *b)
+{
+	struct why why = WHY_INIT;
+	struct index_config config = {
+		.layout = b->layout,
+		.tables = &b->tables,
+		.guard = &b->lock,
+		.max_pages = b->tables.entry_capacity,
+		.hollow_first = b->tables.entry_capacity,
+	};
+
+	if (index_new(&config, &b->index, &why)) {
+		fprintf(stderr, "%s\n", why.text);
+		abort();
+	}
+}
+
 static void setup(struct bench *b, uint32_t pages, uint32_t per_record)
 {
 	struct why why = WHY_INIT;
@@ -72,18 +89,10 @@ static void setup(struct bench *b, uint32_t pages, uint32_t per_record)
 
 	assert(memory);
 	tables_format(&b->tables, memory, &config);
+	b->tables.grants[0] = (struct grant_entry){.first_entry = 0, .slots = pages, .used = 2};
+	tables_seal_grant(&b->tables, 0);
 	lock_init(&b->lock, LOCK_SPACE);
-	struct index_config index_config = {
-		.layout = b->layout,
-		.tables = &b->tables,
-		.guard = &b->lock,
-		.max_pages = entries,
-		.hollow_first = entries,
-	};
-	if (index_new(&index_config, &b->index, &why)) {
-		fprintf(stderr, "%s\n", why.text);
-		abort();
-	}
+	new_index(b);
 	b->keys = malloc(pages * sizeof(*b->keys));
 	b->free_entries = malloc(entries * sizeof(uint32_t));
 	for (uint32_t i = 0; i < pages; i++)
@@ -107,7 +116,7 @@ static void teardown(struct bench *b)
 	free(b->free_entries);
 }
 
-/* One record of keys [first, first + n) and what it took, by part. Keys that are there end the record. */
+/* One record of keys [first, first + n), none of which is there. */
 static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entries)
 {
 	struct index_run run = {
@@ -130,9 +139,43 @@ static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entri
 	return record;
 }
 
+enum {
+	BATCH = 1000,
+	ROUNDS = 2000,
+	MAX_ROUNDS = 1 << 16
+};
+
+/* Nanoseconds of each round; the median is told, since other programs' turns fall into some. */
+struct rounds {
+	uint32_t n;
+	double ns[MAX_ROUNDS];
+};
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void note(struct rounds *r, uint64_t ns, uint32_t n)
+{
+	if (r->n < MAX_ROUNDS)
+		r->ns[r->n++] = (double)ns / n;
+}
+
+static void median(const char *what, struct rounds *r, const char *unit)
+{
+	if (!r->n)
+		return;
+	qsort(r->ns, r->n, sizeof(r->ns[0]), compare);
+	printf("  %-34s %8.1f ns/%s\n", what, r->ns[r->n / 2], unit);
+	r->n = 0;
+}
+
 static void line(const char *what, uint64_t ns, uint64_t n, const char *unit)
 {
-	printf("  %-28s %8.1f ns/%s\n", what, (double)ns / (double)n, unit);
+	printf("  %-34s %8.1f ns/%s\n", what, (double)ns / (double)n, unit);
 }
 
 static void fill(struct bench *b, bool say)
@@ -140,7 +183,7 @@ static void fill(struct bench *b, bool say)
 	uint32_t group = 512 / b->per_record ? 512 / b->per_record * b->per_record : b->per_record;
 	uint32_t *entries = malloc(group * sizeof(*entries));
 	uint32_t *records = malloc((group / b->per_record + 1) * sizeof(*records));
-	uint64_t add = 0, settle = 0, look = 0;
+	static struct rounds look, add, settle;
 
 	for (uint32_t first = 0; first < b->pages; first += group) {
 		uint32_t n = b->pages - first < group ? b->pages - first : group, n_records = 0;
@@ -150,12 +193,13 @@ static void fill(struct bench *b, bool say)
 		b->tables.groups[0].state = GROUP_PREPARED;
 		index_tick(b->index);
 		for (uint32_t i = 0; i < n; i += INDEX_STEP_KEYS)
-			index_lookup(b->index, &b->keys[first + i], n - i < INDEX_STEP_KEYS ? n - i : INDEX_STEP_KEYS, 1, hits);
+			index_lookup(b->index, &b->keys[first + i], n - i < INDEX_STEP_KEYS ? n - i : INDEX_STEP_KEYS,
+				1, hits);
 		uint64_t t1 = clock_now_ns();
 
 		for (uint32_t i = 0; i < n; i += b->per_record)
-			records[n_records++] =
-				put(b, first + i, n - i < b->per_record ? n - i : b->per_record, entries + i);
+			records[n_records++] = put(
+				b, first + i, n - i < b->per_record ? n - i : b->per_record, entries + i);
 		uint64_t t2 = clock_now_ns();
 
 		tables_group_publish(&b->tables, 0);
@@ -165,20 +209,18 @@ static void fill(struct bench *b, bool say)
 			index_record_publish(b->index, records[i], &b->sink);
 		uint64_t t3 = clock_now_ns();
 
-		look += t1 - t0;
-		add += t2 - t1;
-		settle += t3 - t2;
+		note(&look, t1 - t0, n);
+		note(&add, t2 - t1, n);
+		note(&settle, t3 - t2, n);
 	}
-	if (say) {
-		line("lookup, all miss", look, b->pages, "key");
-		line("record new, append, add", add, b->pages, "key");
-		line("settle, publish", settle, b->pages, "key");
-	}
+	if (!say)
+		look.n = add.n = settle.n = 0;
+	median("lookup, all miss", &look, "key");
+	median("record new, append, add", &add, "key");
+	median("settle, publish", &settle, "key");
 	free(entries);
 	free(records);
 }
-
-enum { BATCH = 1000, ROUNDS = 2000 };
 
 /* Batches of BATCH keys as a request has them: a chain of @run following keys from each of several random places. */
 static void look(struct bench *b, uint32_t run, bool pin)
@@ -186,7 +228,8 @@ static void look(struct bench *b, uint32_t run, bool pin)
 	static struct key batch[BATCH];
 	static struct index_hit hits[BATCH + INDEX_STEP_KEYS];
 	static uint32_t pins[BATCH];
-	uint64_t ns[3] = {0}, hit = 0;
+	static struct rounds go, leave;
+	uint64_t hit = 0;
 	char name[64];
 
 	for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -214,26 +257,31 @@ static void look(struct bench *b, uint32_t run, bool pin)
 				&b->sink);
 		uint64_t t2 = clock_now_ns();
 
-		ns[0] += t1 - t0;
-		ns[1] += t2 - t1;
+		note(&go, t1 - t0, BATCH);
+		if (pin)
+			note(&leave, t2 - t1, BATCH);
 		for (uint32_t i = 0; i < BATCH; i++)
 			hit += hits[i].complete;
 	}
 	assert(hit == (uint64_t)BATCH * ROUNDS);
 	snprintf(name, sizeof(name), "lookup%s, runs of %u", pin ? " + pin + touch" : "", run);
-	line(name, ns[0], (uint64_t)BATCH * ROUNDS, "key");
-	if (pin)
-		line("unpin", ns[1], (uint64_t)BATCH * ROUNDS, "key");
+	median(name, &go, "key");
+	median("unpin", &leave, "key");
 }
 
-static void evict(struct bench *b, uint32_t n)
+static void evict(struct bench *b)
 {
-	uint64_t t0 = clock_now_ns();
+	static struct rounds rounds;
+	int r = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (index_evict_page(b->index, NULL, NULL, &b->sink))
-			break;
-	line("evict", clock_now_ns() - t0, n, "page");
+	while (!r) {
+		uint64_t t0 = clock_now_ns();
+
+		for (uint32_t i = 0; i < INDEX_STEP_KEYS && !r; i++)
+			r = index_evict_page(b->index, NULL, NULL, &b->sink);
+		note(&rounds, clock_now_ns() - t0, INDEX_STEP_KEYS);
+	}
+	median("evict", &rounds, "page");
 }
 
 static void times(uint32_t pages, uint32_t per_record)
@@ -247,7 +295,9 @@ static void times(uint32_t pages, uint32_t per_record)
 	look(&b, 1, true);
 	look(&b, BATCH, false);
 	look(&b, BATCH, true);
-	evict(&b, pages / 4);
+	evict(&b);
+	printf("  again, in memory that has been touched:\n");
+	fill(&b, true);
 	teardown(&b);
 }
 
@@ -256,45 +306,67 @@ static void say_memory(struct bench *b, const char *when)
 	uint64_t pages = index_counters(b->index)->pages;
 	size_t index_bytes = index_memory_bytes(b->index);
 	size_t tables = (size_t)pages * sizeof(struct entry) +
-			(size_t)index_record_limit(b->index) * sizeof(struct record_entry);
+	                (size_t)index_record_limit(b->index) * sizeof(struct record_entry);
 
-	printf("  %-28s %8" PRIu64 " pages: %.1f bytes a page (index %.1f, tables %.1f)\n", when, pages,
+	printf("  %-34s %8" PRIu64 " pages: %.1f bytes a page (index %.1f, tables %.1f)\n", when, pages,
 		(double)(index_bytes + tables) / (double)pages, (double)index_bytes / (double)pages,
 		(double)tables / (double)pages);
 }
 
-/* Half of the records go, at random, by name; then records of random length come until all entries are used. */
+/* A record of @n of @keys, committed. */
+static void put_committed(struct bench *b, uint32_t first, uint32_t n)
+{
+	uint32_t entries[64];
+
+	b->tables.groups[0].state = GROUP_PREPARED;
+	uint32_t record = put(b, first, n, entries);
+
+	tables_group_publish(&b->tables, 0);
+	for (uint32_t i = 0; i < n; i++)
+		index_settle(b->index, entries[i]);
+	index_record_publish(b->index, record, &b->sink);
+}
+
+/* Pages are used at random, half of them are evicted, records of random lengths come in their place; and again. */
 static void memory(uint32_t pages)
 {
 	struct bench b;
-	uint32_t entries[64];
 
 	setup(&b, pages, 32);
 	printf("%u pages in records of 32\n", pages);
 	fill(&b, false);
 	say_memory(&b, "filled");
-	for (uint32_t n = 0; n < index_record_limit(b.index); n++)
-		if (roll(&b) >> 32 & 1)
-			index_evict_record(b.index, n, &b.sink, NULL);
-	uint32_t gone = b.free_count;
+	for (uint32_t round = 1; round <= 3; round++) {
+		for (uint32_t i = 0; i < pages / 64; i++) {
+			struct index_hit hit;
 
-	for (uint32_t i = 0; i < gone; i++) /* new keys for what comes now */
-		for (unsigned w = 0; w < 4; w++)
-			b.keys[i].words[w] = mix_64(i * 4ull + w + 1, 0xa0761d6478bd642full);
-	say_memory(&b, "half of the leaves evicted");
-	for (uint32_t first = 0; first + 64 < gone;) {
-		uint32_t n = 1 + (uint32_t)((roll(&b) >> 32) * 63 >> 32);
+			index_lookup(b.index, &b.keys[(roll(&b) >> 32) * pages >> 32], 1, 1, &hit);
+			if (hit.record != INDEX_NONE)
+				index_touch(b.index, hit.record, hit.page, index_tick(b.index));
+		}
+		while (b.free_count < pages / 2)
+			if (index_evict_page(b.index, NULL, NULL, &b.sink))
+				break;
+		say_memory(&b, "half evicted");
+		uint32_t gone = b.free_count;
 
-		b.tables.groups[0].state = GROUP_PREPARED;
-		uint32_t record = put(&b, first, n, entries);
-
-		tables_group_publish(&b.tables, 0);
-		for (uint32_t i = 0; i < n; i++)
-			index_settle(b.index, entries[i]);
-		index_record_publish(b.index, record, &b.sink);
-		first += n;
+		for (uint32_t i = 0; i < gone; i++) /* new keys, for what comes now */
+			for (unsigned w = 0; w < 4; w++)
+				b.keys[i].words[w] = mix_64(i * 4ull + w + 1, 0xa0761d6478bd642full + round);
+		for (uint32_t first = 0, n; first + 64 < gone; first += n) {
+			n = 1 + (uint32_t)((roll(&b) >> 32) * 63 >> 32);
+			put_committed(&b, first, n);
+		}
+		say_memory(&b, "refilled, lengths 1 to 63");
 	}
-	say_memory(&b, "refilled, lengths 1 to 63");
+	index_free(&b.index);
+	uint64_t t0 = clock_now_ns();
+
+	new_index(&b);
+	if (index_rebuild(b.index, NULL))
+		abort();
+	line("rebuild", clock_now_ns() - t0, pages, "page");
+	say_memory(&b, "rebuilt");
 	teardown(&b);
 }
 

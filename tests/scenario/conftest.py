@@ -5,6 +5,8 @@ build        path of the build folder
 program(n)   path of a program there; the test is skipped where it is not built
 slower       what to multiply patience with: sanitizers take their time
 mountable    the test is skipped where nothing can be mounted
+daemon(...)  a Daemon (mounted.py) with these options, ready; it is taken down at the end, whatever happened
+peer(f, ...) a Peer (peers.py): f(peer, ...) in a process of its own, which is killed at the end
 on_hang(f)   f() is called from another thread when the test hangs: kill there what the test waits for, for a call that
              is stuck in a mount ends only when the daemon dies
 
@@ -16,6 +18,9 @@ import signal
 import threading
 
 import pytest
+
+import mounted
+import peers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SLOWER = float(os.environ.get("PREFIXFS_SLOWER", "1"))
@@ -79,3 +84,33 @@ def limit(request):
     timer.cancel()
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, old)
+
+
+@pytest.fixture
+def daemon(program, mountable, slower, on_hang):
+    made = []
+
+    def make(*options, **more):
+        d = mounted.Daemon.__new__(mounted.Daemon)
+        made.append(d)
+        on_hang(d.kill_all)
+        d.__init__(program("prefixfsd"), slower, options, **more)
+        return d
+
+    yield make
+    for d in made:
+        d.clean_up()
+
+
+@pytest.fixture
+def peer(daemon):
+    made = []
+
+    def make(body, *arguments):
+        p = peers.Peer(body, *arguments)
+        made.append(p)
+        return p
+
+    yield make
+    for p in made:
+        p.end()

@@ -13,6 +13,8 @@ U8, U32, U64, S32 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_i
 NONE32 = 0xFFFFFFFF
 NONE64 = 0xFFFFFFFFFFFFFFFF
 NONBLOCK = 1
+WAIT_INFLIGHT = 1
+WAIT_PREWARM = 1
 ANSWERS = {NONE64: "none", NONE64 - 1: "exists", NONE64 - 2: "inflight", NONE64 - 3: "duplicate"}
 GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
 OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
@@ -96,7 +98,7 @@ class Client:
 
     def __init__(self, ctl, flags=os.O_RDWR, attach=True, call_buffer_bytes=8 << 20, **fields):
         self.fd = os.open(ctl, flags | os.O_CLOEXEC)
-        self.seq = 0
+        self.seq, self.pid = 0, os.getpid()
         self.buffer = self.segment = None
         self.segment_fd = self.buffer_fd = -1
         if attach:
@@ -127,12 +129,15 @@ class Client:
         except OSError as e:
             return e.errno, bytes(data)
 
-    def call(self, name, flags=0, seq=None, deadline_ms=0, **fields):
+    def call(self, name, call_flags=0, seq=None, deadline_ms=0, **fields):
         nr, kind = OPERATIONS[name]
+        if self.pid != os.getpid():  # a forked copy numbers its requests for itself
+            self.pid = os.getpid()
+            self.seq = self.pid << 32
         if seq is None:
             self.seq += 1
             seq = self.seq
-        s = kind(call=Call(ctypes.sizeof(kind), flags, seq, 0, deadline_ms, 0))
+        s = kind(call=Call(ctypes.sizeof(kind), call_flags, seq, 0, deadline_ms, 0))
         for k, v in fields.items():
             setattr(s, k, v)
         data = bytearray(bytes(s))
@@ -150,7 +155,7 @@ class Client:
 
     def ask_attach(self, call_buffer_bytes=8 << 20, **fields):
         fields = {"abi_version": 1, "rank": 0, "node": NONE32, "call_buffer_bytes": call_buffer_bytes,
-                  "client_id": (U8 * 16)(*os.urandom(16)), **fields}
+                  "client_id": (U8 * 16)(*os.urandom(16)), "flags": WAIT_PREWARM, **fields}
         return self.call("ATTACH", **fields)
 
     def attach(self, call_buffer_bytes=8 << 20, **fields):

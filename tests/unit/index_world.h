@@ -17,9 +17,10 @@
 #include "index/layout.h"
 
 #define LAYOUT_HEAD "{\"version\":1,\"identity\":{\"model\":\"m\"},\"world\":2,\"page_tokens\":16,\"classes\":["
-#define CLASS_KV "{\"name\":\"kv\",\"kind\":\"dense\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"k\",\"bytes\":64}]}"
+#define CLASS_KV \
+	"{\"name\":\"kv\",\"kind\":\"dense\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"k\",\"bytes\":64}]}"
 #define CLASS_KV2 "{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"k\",\"bytes\":64}]}"
-#define CLASS_WIN                                                                             \
+#define CLASS_WIN \
 	"{\"name\":\"win\",\"kind\":\"window\",\"every\":32,\"last\":2,\"share_of_rank\":[0,0]," \
 	"\"planes\":[{\"name\":\"w\",\"bytes\":64}]}"
 #define CLASS_STATE "{\"name\":\"s\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":64}]}"
@@ -81,10 +82,12 @@ static inline void world_init(struct world *w, const char *layout, uint32_t reco
 		.identity = w->layout->identity,
 		.fingerprint = w->layout->fingerprint,
 	};
-	w->memory = mmap(NULL, tables_bytes(&w->config), PROT_READ | PROT_WRITE, map_flags | MAP_ANONYMOUS | MAP_NORESERVE,
-		-1, 0);
+	w->memory = mmap(NULL, tables_bytes(&w->config), PROT_READ | PROT_WRITE,
+		map_flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert(w->memory != MAP_FAILED);
 	tables_format(&w->tables, w->memory, &w->config);
+	w->tables.grants[0] = (struct grant_entry){.first_entry = 0, .slots = values, .used = 2};
+	tables_seal_grant(&w->tables, 0);
 	lock_init(&w->lock, LOCK_SPACE);
 	w->index_config = (struct index_config){
 		.layout = w->layout,

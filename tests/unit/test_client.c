@@ -7,7 +7,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +44,11 @@ static void areas_fill_and_merge(void **state)
 
 static void areas_random_never_overlap(void **state)
 {
-	enum { UNITS = 1000, AREAS = 300, TURNS = 20000 };
+	enum {
+		UNITS = 1000,
+		AREAS = 300,
+		TURNS = 20000
+	};
 	static uint8_t owner[UNITS];
 	uint64_t offset[AREAS], bytes[AREAS];
 	struct areas a;
@@ -97,11 +103,13 @@ static void layout_state_classes(void **state)
 {
 	uint32_t mask, classes;
 
-	assert_int_equal(mask_of("{\"version\": 1, \"identity\": {\"model\": \"a\\\"]}b\", \"kind\": \"state\"}, \"classes\": ["
-				 "{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":1}]},"
-				 "{\"planes\":[{\"name\":\"kind\",\"bytes\":1.5e3}],\"kind\" : \"state\"},"
-				 "{\"name\":\"state\"} ], \"memory\": {\"floor\": 5}, \"x\": [true, null, -1]}\n",
-				 &mask, &classes), 0);
+	assert_int_equal(
+		mask_of("{\"version\": 1, \"identity\": {\"model\": \"a\\\"]}b\", \"kind\": \"state\"}, \"classes\": ["
+			"{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":1}]},"
+			"{\"planes\":[{\"name\":\"kind\",\"bytes\":1.5e3}],\"kind\" : \"state\"},"
+			"{\"name\":\"state\"} ], \"memory\": {\"floor\": 5}, \"x\": [true, null, -1]}\n",
+			&mask, &classes),
+		0);
 	assert_int_equal(classes, 3);
 	assert_int_equal(mask, 2);
 	assert_int_equal(mask_of("{\"classes\":[]}", &mask, &classes), 0);
@@ -111,8 +119,17 @@ static void layout_state_classes(void **state)
 static void layout_nonsense(void **state)
 {
 	static const char *const texts[] = {
-		"", "[]", "{", "{\"classes\":", "{\"classes\":[{\"kind\":1}]}", "{\"classes\":[{\"kind\":\"state\"", "{\"a\":}",
-		"{\"a\":[1,2}", "{\"a\" 1}", "{\"\\", "{\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}",
+		"",
+		"[]",
+		"{",
+		"{\"classes\":",
+		"{\"classes\":[{\"kind\":1}]}",
+		"{\"classes\":[{\"kind\":\"state\"",
+		"{\"a\":}",
+		"{\"a\":[1,2}",
+		"{\"a\" 1}",
+		"{\"\\",
+		"{\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}",
 	};
 	uint32_t mask, classes;
 	char text[200];
@@ -170,9 +187,9 @@ static void session_free(struct pfs_session *s, struct conn *conn)
 
 static struct plan *put_plan(struct pfs_session *s, struct conn *conn)
 {
-	static const uint64_t answers[5] = { 4096, PFS_ANSWER_EXISTS, 8192, 12288, PFS_ANSWER_NONE };
-	static const uint64_t rows[2] = { 65536, PFS_ANSWER_NONE };
-	static const uint32_t status[2] = { PFS_GROUP_OK, PFS_GROUP_OK };
+	static const uint64_t answers[5] = {4096, PFS_ANSWER_EXISTS, 8192, 12288, PFS_ANSWER_NONE};
+	static const uint64_t rows[2] = {65536, PFS_ANSWER_NONE};
+	static const uint32_t status[2] = {PFS_GROUP_OK, PFS_GROUP_OK};
 	struct plan *p;
 
 	assert_int_equal(plan_new(s, PLAN_PUT, conn, &p), 0);
@@ -297,7 +314,7 @@ static void keys_in_place(void **state)
 {
 	struct conn *conn;
 	struct pfs_session *s = session_new(&conn);
-	struct pfs_key *keys, other[2] = { 0 };
+	struct pfs_key *keys, other[2] = {0};
 	__u64 offset, area;
 
 	assert_int_equal(pfs_keys_area(s, 10, &keys), 0);
@@ -338,10 +355,11 @@ static void requests_refused_at_once(void **state)
 {
 	struct conn *conn;
 	struct pfs_session *s = session_new(&conn), *none;
-	struct pfs_key keys[2] = { 0 };
-	struct pfs_put_group group = { .keys = 3, .class_mask = 1 };
-	struct pfs_put_request put = { .groups = &group, .keys = keys, .group_count = 1, .key_count = 2, .class_mask = 1 };
-	struct pfs_get_request get = { .keys = keys, .key_count = 0 };
+	struct pfs_key keys[2] = {0};
+	struct pfs_put_group group = {.keys = 3, .class_mask = 1};
+	struct pfs_put_request put = {
+		.groups = &group, .keys = keys, .group_count = 1, .key_count = 2, .class_mask = 1};
+	struct pfs_get_request get = {.keys = keys, .key_count = 0};
 	struct pfs_put_result put_ret;
 	struct pfs_get_result get_ret;
 	struct pfs_options o;
@@ -379,8 +397,38 @@ static void keys_from_names(void **state)
 {
 	/* BLAKE2b-256 of "abc". */
 	static const uint8_t abc[32] = {
-		0xbd, 0xdd, 0x81, 0x3c, 0x63, 0x42, 0x39, 0x72, 0x31, 0x71, 0xef, 0x3f, 0xee, 0x98, 0x57, 0x9b,
-		0x94, 0x96, 0x4e, 0x3b, 0xb1, 0xcb, 0x3e, 0x42, 0x72, 0x62, 0xc8, 0xc0, 0x68, 0xd5, 0x23, 0x19,
+		0xbd,
+		0xdd,
+		0x81,
+		0x3c,
+		0x63,
+		0x42,
+		0x39,
+		0x72,
+		0x31,
+		0x71,
+		0xef,
+		0x3f,
+		0xee,
+		0x98,
+		0x57,
+		0x9b,
+		0x94,
+		0x96,
+		0x4e,
+		0x3b,
+		0xb1,
+		0xcb,
+		0x3e,
+		0x42,
+		0x72,
+		0x62,
+		0xc8,
+		0xc0,
+		0x68,
+		0xd5,
+		0x23,
+		0x19,
 	};
 	struct pfs_key key;
 

@@ -35,7 +35,13 @@ struct fate {
 	uint32_t row;
 	_Atomic uint32_t state;
 };
-enum { NOTHING, PREPARED, COMMITTING, COMMITTED, LEAVING };
+enum {
+	NOTHING,
+	PREPARED,
+	COMMITTING,
+	COMMITTED,
+	LEAVING
+};
 
 struct journal {
 	struct fate fate[VALUES];
@@ -72,9 +78,10 @@ struct put {
 static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
 {
 	uint32_t entry = world_entry(&k->w);
+
+	assert(entry < VALUES);
 	struct fate *f = &k->journal->fate[entry];
 
-	assert(entry != INDEX_NONE);
 	f->node = node;
 	f->column = layout_column(k->w.layout, c, s);
 	f->row = page == INDEX_PAGE_ROW;
@@ -90,7 +97,7 @@ static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t pag
 	for (uint32_t c = 0; c < l->classes; c++)
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {
 			if (layout_is_row(l, c) != (page == INDEX_PAGE_ROW) ||
-			    (page != INDEX_PAGE_ROW && !layout_has_value(l, c, k->consumed[node])))
+				(page != INDEX_PAGE_ROW && !layout_has_value(l, c, k->consumed[node])))
 				continue;
 			if (index_value(k->w.index, record, page, layout_column(l, c, s), NULL) == INDEX_NONE)
 				add(k, p, record, page, node, c, s);
@@ -357,9 +364,8 @@ static void kills(const char *layout, uint32_t hollow)
 		current_seed = seed;
 		one_kill(layout, seed, hollow, &commits, &kept);
 	}
-	fprintf(stderr, "up to seed %llu: %u kills, %llu commits, %llu values kept\n",
-		(unsigned long long)current_seed, given_kills, (unsigned long long)commits,
-		(unsigned long long)kept);
+	fprintf(stderr, "up to seed %llu: %u kills, %llu commits, %llu values kept\n", (unsigned long long)current_seed,
+		given_kills, (unsigned long long)commits, (unsigned long long)kept);
 }
 
 static void test_plain(void **state)

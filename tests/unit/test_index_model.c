@@ -42,7 +42,7 @@ struct value {
 };
 
 struct plan {
-	uint32_t group; /* 0 = unused */
+	uint32_t group;           /* 0 = unused */
 	uint32_t chain[12], left; /* keys to come, last first */
 	uint32_t open, end, classes;
 	bool whole, row, filled, committed;
@@ -129,7 +129,8 @@ static bool node_complete(const struct model *m, uint32_t node, uint32_t mask, b
 	bool any = !row && node_has(m, node, false, true);
 
 	for (uint32_t c = 0; c < l->classes; c++) {
-		if (!(mask >> c & 1) || layout_is_row(l, c) != row || (!row && !layout_has_value(l, c, m->nodes[node].consumed)))
+		if (!(mask >> c & 1) || layout_is_row(l, c) != row ||
+			(!row && !layout_has_value(l, c, m->nodes[node].consumed)))
 			continue;
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {
 			const struct value *v = find_value(m, node, row, layout_column(l, c, s));
@@ -164,12 +165,12 @@ static void compare_all(struct model *m)
 			if (node_has(m, node, false, false))
 				assert_int_not_equal(hits[i].record, INDEX_NONE);
 			if (hits[i].record != INDEX_NONE)
-				assert_int_equal(
-					index_consumed(m->w.index, hits[i].record, hits[i].page), m->nodes[node].consumed);
+				assert_int_equal(index_consumed(m->w.index, hits[i].record, hits[i].page),
+					m->nodes[node].consumed);
 			if (hits[i].entry != INDEX_NONE)
 				assert_int_equal(m->values[hits[i].entry].node, node);
-			assert_int_equal(
-				index_find_row(m->w.index, &keys[i], mask) != INDEX_NONE, node_complete(m, node, mask, true));
+			assert_int_equal(index_find_row(m->w.index, &keys[i], mask) != INDEX_NONE,
+				node_complete(m, node, mask, true));
 		}
 	}
 	for (uint32_t e = 0; e < m->n_values; e++) {

@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,7 @@ static void there_and_back(void **state)
 	for (unsigned turn = 0; turn < 200; turn++) {
 		uint64_t bytes[40];
 		void *from[40], *to[40];
-		struct planes_shape shape = { bytes, (uint32_t)rand() % 40 };
+		struct planes_shape shape = {bytes, (uint32_t)rand() % 40};
 		uint64_t length, at = 0;
 		uint8_t *value;
 
@@ -51,7 +53,7 @@ static void there_and_back(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(there_and_back) };
+	const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,12 +181,15 @@ static void a_group_that_finds_no_room_is_undone_whole(void **state)
 	struct why why = WHY_INIT;
 	uint32_t status[1], outcome;
 	struct fixture f;
-	struct session *s;
+	struct session *s, *other;
 
 	(void)state;
 	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL);
 	s = fixture_session(&f, 0);
-	assert_int_equal(put_chain(s, 1, 1, 0, 4000, KV, 0, &result), 0); /* prepared: nothing may be evicted */
+	other = fixture_session(&f, 0);
+	assert_int_equal(put_chain(s, 1, 1, 0, 2000, KV, 0, &result), 0); /* prepared: nothing may be evicted */
+	assert_int_equal(result.status[0], PUT_OK);
+	assert_int_equal(put_chain(other, 1, 9, 0, 2000, KV, 0, &result), 0);
 	assert_int_equal(result.status[0], PUT_OK);
 	assert_int_equal(put_chain(s, 2, 2, 0, 200, KV, 0, &result), 0);
 	assert_int_equal(result.status[0], PUT_NOROOM);
@@ -196,15 +199,20 @@ static void a_group_that_finds_no_room_is_undone_whole(void **state)
 	assert_int_equal(end_run(s, 2, true, 0, 1, status, &outcome, &why), -EALREADY);
 	assert_int_equal(outcome, PUT_ABORTED);
 	assert_int_equal(fixture_report(&f).stats.slots_prepared, 4000);
-	assert_int_equal(put_chain(s, 3, 3, 0, 96, KV, 0, &result), 0);
-	assert_int_equal(result.status[0], PUT_OK);
+	assert_int_equal(put_chain(s, 3, 3, 0, 48, KV, 0, &result), 0);
+	assert_int_equal(result.status[0], PUT_OK); /* half of the memory is now prepared by one session */
+	assert_int_equal(put_chain(s, 5, 5, 0, 1, KV, 0, &result), 0);
+	assert_int_equal(result.status[0], PUT_NOROOM);
 	assert_int_equal(put_chain(s, 4, 4, 0, 5000, KV, 0, &result), 0);
 	assert_int_equal(result.status[0], PUT_TOOBIG);
 	assert_int_equal(end_run(s, 1, false, 0, 1, status, NULL, &why), 0);
 	assert_int_equal(status[0], PUT_ABORTED);
+	assert_int_equal(end_run(other, 1, false, 0, 1, status, NULL, &why), 0);
 	commit_all(s, 3, 1);
-	assert_int_equal(fixture_report(&f).slots_free, 4000);
-	assert_at_base(&f, 1);
+	assert_int_equal(fixture_report(&f).slots_free, 4096 - 48);
+	assert_at_base(&f, 2);
+	session_release(other);
+	session_unref(&other);
 	session_release(s);
 	session_unref(&s);
 	fixture_close(&f);
@@ -226,13 +234,15 @@ static void slots_of_an_ended_session_rest_until_its_process_is_gone(void **stat
 	assert_int_equal(fixture_report(&f).stats.slots_quarantined, 100);
 	assert_int_equal(fixture_report(&f).slots_free, 4096 - 100);
 	s = fixture_session(&f, 0);
-	assert_int_equal(put_chain(s, 1, 1, 0, 4096, KV, 0, &result), 0); /* the keys are free, the slots are not */
-	assert_int_equal(result.status[0], PUT_NOROOM);
+	for (uint64_t chain = 1; chain <= 4; chain++) { /* the keys are free, the slots are not */
+		assert_int_equal(put_chain(s, chain, chain, 0, 1000, KV, PUT_WHOLE, &result), 0);
+		assert_int_equal(result.status[0], PUT_OK);
+		commit_all(s, chain, 1);
+	}
+	assert_int_equal(fixture_report(&f).stats.values_evicted, 1000); /* for 4 values: the resting ones were not taken */
 	host_process_gone(f.host, number);
 	assert_at_base(&f, 1);
-	assert_int_equal(put_chain(s, 2, 1, 0, 4096, KV, 0, &result), 0);
-	assert_int_equal(result.status[0], PUT_OK);
-	commit_all(s, 2, 1);
+	assert_int_equal(fixture_report(&f).slots_free, 1096);
 	assert_at_base(&f, 1);
 	session_release(s);
 	session_unref(&s);

@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +26,19 @@
 
 static void options_of_all_kinds(void **state)
 {
-	const struct command command = { .name = "x" };
+	const struct command command = {.name = "x"};
 	const char *text = "old";
 	uint64_t number = 1, bytes = 2, kept = 3;
 	bool flag = false;
 	const struct option_row rows[] = {
-		{ "text", OPTION_TEXT, &text, "T", "", 0, 0 },
-		{ "number", OPTION_NUMBER, &number, "N", "", 0, 100 },
-		{ "bytes", OPTION_BYTES, &bytes, "SIZE", "", 0, 0 },
-		{ "kept", OPTION_NUMBER, &kept, "N", "", 0, 0 },
-		{ "flag", OPTION_FLAG, &flag, NULL, "", 0, 0 },
-		{ 0 },
+		{"text", OPTION_TEXT, &text, "T", "", 0, 0},
+		{"number", OPTION_NUMBER, &number, "N", "", 0, 100},
+		{"bytes", OPTION_BYTES, &bytes, "SIZE", "", 0, 0},
+		{"kept", OPTION_NUMBER, &kept, "N", "", 0, 0},
+		{"flag", OPTION_FLAG, &flag, NULL, "", 0, 0},
+		{0},
 	};
-	char a[][12] = { "one", "--text=new", "--number", "77", "two", "--bytes", "3M", "--flag", "--", "--three" };
+	char a[][12] = {"one", "--text=new", "--number", "77", "two", "--bytes", "3M", "--flag", "--", "--three"};
 	char *argv[10];
 	int argc = 10;
 
@@ -53,7 +55,7 @@ static void options_of_all_kinds(void **state)
 
 static void sizes(void **state)
 {
-	static const char *const wrong[] = { "", "K", "-1", "1KK", "1X", "1.5G", "99999999999999999999", "16777216T" };
+	static const char *const wrong[] = {"", "K", "-1", "1KK", "1X", "1.5G", "99999999999999999999", "16777216T"};
 	uint64_t n;
 
 	assert_true(bytes_parse("0", &n) && n == 0);
@@ -110,14 +112,17 @@ static void twister_is_pythons(void **state)
 
 static void mooncake_format(void **state)
 {
-	const struct trace_options options = { 0 };
+	const struct trace_options options = {0};
 	struct trace t;
 	struct chain *chains;
 	struct pfs_key first[3], *keys;
 
-	assert_int_equal(read_text("{\"timestamp\": 0, \"input_length\": 1500, \"output_length\": 1, \"hash_ids\": [7, 8, 9]}\n"
-				   "{\"timestamp\": 2500, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [7, 8, 20, 21]}\n",
-				   &options, &t), 0);
+	assert_int_equal(
+		read_text(
+			"{\"timestamp\": 0, \"input_length\": 1500, \"output_length\": 1, \"hash_ids\": [7, 8, 9]}\n"
+			"{\"timestamp\": 2500, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [7, 8, 20, 21]}\n",
+			&options, &t),
+		0);
 	assert_true(t.count == 2 && t.sessions == 1 && t.block_tokens == 512 && t.references == 7 && t.longest == 4);
 	assert_true(t.requests[0].runs == 1 && t.requests[1].runs == 2 && t.requests[1].time == 2.5);
 	chains = chains_new(&t);
@@ -136,7 +141,7 @@ static const char kvct[] =
 
 static void kvct_format(void **state)
 {
-	struct trace_options options = { 0 };
+	struct trace_options options = {0};
 	struct trace t;
 	struct chain *chains;
 	struct pfs_key a[3], b[3];
@@ -166,11 +171,13 @@ static void kvct_format(void **state)
 
 static void kvct_starts_are_drawn(void **state)
 {
-	const struct trace_options options = { .spread = 1000, .seed = 1 };
+	const struct trace_options options = {.spread = 1000, .seed = 1};
 	struct trace t;
 
 	assert_int_equal(read_text("{\"id\":\"a\",\"block\":64,\"reqs\":[[0.0,1,0,1,0,[[1,3]]]]}\n"
-				   "{\"id\":\"b\",\"block\":64,\"reqs\":[[0.0,1,0,1,0,[[1,3]]]]}\n", &options, &t), 0);
+				   "{\"id\":\"b\",\"block\":64,\"reqs\":[[0.0,1,0,1,0,[[1,3]]]]}\n",
+				 &options, &t),
+		0);
 	assert_true(t.requests[0].session == 0 && t.requests[0].time > 134.3 && t.requests[0].time < 134.4);
 	assert_true(t.requests[1].time > 847.4 && t.requests[1].time < 847.5);
 	trace_free(&t);
@@ -179,12 +186,18 @@ static void kvct_starts_are_drawn(void **state)
 static void traces_refused(void **state)
 {
 	static const char *const texts[] = {
-		"", "x\n", "{}\n", "{\"hash_ids\": []}\n", "{\"hash_ids\": [\"a\"]}\n", "{\"id\":\"a\",\"block\":64,\"reqs\":[[0]]}\n",
-		"{\"id\":\"a\",\"block\":64,\"reqs\":[[0.0,1,0,1,4,[]]]}\n", "{\"id\":\"a\",\"block\":0,\"reqs\":[]}\n",
+		"",
+		"x\n",
+		"{}\n",
+		"{\"hash_ids\": []}\n",
+		"{\"hash_ids\": [\"a\"]}\n",
+		"{\"id\":\"a\",\"block\":64,\"reqs\":[[0]]}\n",
+		"{\"id\":\"a\",\"block\":64,\"reqs\":[[0.0,1,0,1,4,[]]]}\n",
+		"{\"id\":\"a\",\"block\":0,\"reqs\":[]}\n",
 		"{\"id\":\"a\",\"block\":64,\"reqs\":[[0.0,1,0,1,0,[[1,-3]]]]}\n",
 		"{\"id\":\"a\",\"block\":64,\"reqs\":[[0.0,1,0,1,0,[[1,9999999]]]]}\n",
 	};
-	const struct trace_options options = { 0 };
+	const struct trace_options options = {0};
 	struct trace t;
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -195,7 +208,7 @@ static void traces_refused(void **state)
 
 static void bytes_match_their_key_alone(void **state)
 {
-	static const size_t lengths[] = { 0, 1, 63, 64, 65, 4096, 73728 + 5 };
+	static const size_t lengths[] = {0, 1, 63, 64, 65, 4096, 73728 + 5};
 	struct pfs_key key, other;
 	uint8_t *at = aligned_alloc(64, 80000 / 64 * 64);
 
@@ -245,7 +258,7 @@ static void bytes_are_quick(void **state)
 	match_ns = clock_ns() - begin;
 	assert_true(same);
 	print_message("fill %.1f GB/s, match %.1f GB/s\n", 2000.0 * (double)n / (double)fill_ns,
-		      2000.0 * (double)n / (double)match_ns);
+		2000.0 * (double)n / (double)match_ns);
 	free(at);
 }
 
@@ -270,15 +283,18 @@ static void latencies(void **state)
 
 static void layout_views(void **state)
 {
-	json_t *layout = json_loads("{\"version\":1,\"world\":2,\"page_tokens\":64,\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\","
-				    "\"planes\":[{\"name\":\"K\",\"count\":3,\"bytes\":128},{\"name\":\"V\",\"bytes\":64}]},"
-				    "{\"name\":\"s\",\"kind\":\"state\",\"planes\":[{\"name\":\"a\",\"bytes\":5}]}]}", 0, NULL);
+	json_t *layout = json_loads(
+		"{\"version\":1,\"world\":2,\"page_tokens\":64,\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\","
+		"\"planes\":[{\"name\":\"K\",\"count\":3,\"bytes\":128},{\"name\":\"V\",\"bytes\":64}]},"
+		"{\"name\":\"s\",\"kind\":\"state\",\"planes\":[{\"name\":\"a\",\"bytes\":5}]}]}",
+		0, NULL);
 	struct layout_view view;
 
 	assert_non_null(layout);
 	assert_int_equal(layout_view_of(layout, &view), 0);
 	assert_true(view.world == 2 && view.page_tokens == 64 && view.classes == 2);
-	assert_true(view.class[0].planes == 4 && view.class[0].payload_bytes == 3 * 128 + 64 && view.class[0].every == 64);
+	assert_true(
+		view.class[0].planes == 4 && view.class[0].payload_bytes == 3 * 128 + 64 && view.class[0].every == 64);
 	assert_true(view.class[0].plane_bytes[3] == 64);
 	assert_string_equal(view.class[1].kind, "state");
 	layout_view_free(&view);

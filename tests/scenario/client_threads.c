@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * client_threads NAMESPACE THREADS ROUNDS: threads that use one session at once, through a call buffer so small that
+ * they wait for each other. Each round looks up a chain that the threads share, checks every byte that is there, and
+ * puts or gives up what is missing. Prints what happened as one JSON object; 1 if anything was wrong.
+ *
+ * The namespace has one dense class of 4 KiB values and pages of 64 tokens.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/client/prefixfs.h"
+#include "tools/mix.h"
+#include "tools/value_bytes.h"
+
+#define PAGES 40u
+#define TOKENS 64u
+#define VALUE 4096u
+#define CHAINS 24u
+#define MAX_THREADS 64u
+
+static struct pfs_session *session;
+static unsigned rounds;
+static _Atomic uint64_t verified, wrong, put, aborted, lost, noroom;
+
+static int say(const char *what)
+{
+	char text[512];
+
+	pfs_last_error(text, sizeof(text));
+	fprintf(stderr, "%s: %s\n", what, text);
+	return 1;
+}
+
+static void chain_keys(uint64_t chain, struct pfs_key *keys)
+{
+	for (uint32_t i = 0; i < PAGES; i++)
+		mix_key(i ? &keys[i - 1] : NULL, chain, i, &keys[i]);
+}
+
+/* *hit: leading pages that are there. */
+static int get(const struct pfs_key *keys, uint32_t *hit)
+{
+	struct pfs_get_request q = {.keys = keys, .key_count = PAGES};
+	struct pfs_transfer_request t = {0};
+	struct pfs_transfer_result got;
+	struct pfs_get_result found;
+	struct pfs_blob blob;
+	uint64_t good = 0, bad = 0;
+	int r = pfs_get_start(session, &q, &found);
+
+	if (r)
+		return say("get_start");
+	*hit = (uint32_t)(found.raw_prefix_hit_len / TOKENS);
+	t.handle = found.handle;
+	t.boundary = t.to = found.transferable_len;
+	if (!t.boundary) {
+		r = pfs_get_cancel(session, found.handle);
+		return r && r != -ESTALE ? say("get_cancel") : 0;
+	}
+	r = pfs_get_transfer(session, &t, &got);
+	if (r == -ESTALE) {
+		lost++;
+		return 0;
+	}
+	if (r)
+		return say("get_transfer");
+	if (pfs_blob(session, got.plan, PFS_BLOB_READ, 0, &blob) || blob.count != got.pages ||
+		pfs_blob(session, got.plan, PFS_BLOB_WRITE, 0, &blob) != -EINVAL)
+		return say("blob");
+	for (uint32_t i = 0; i < got.pages; i++)
+		*(value_bytes_match(&keys[i], 0, 0, got.segment + got.offsets[0][i], VALUE) ? &good : &bad) += 1;
+	r = pfs_release(session, &got.plan, 1, NULL);
+	if (r == -ESTALE) {
+		lost++; /* what was read does not count */
+		return 0;
+	}
+	if (r)
+		return say("release");
+	if (pfs_release(session, &got.plan, 1, NULL) != -ENOENT)
+		return say("a plan was released twice");
+	verified += good;
+	wrong += bad;
+	return 0;
+}
+
+static int store(const struct pfs_key *keys, uint32_t first, bool keep)
+{
+	struct pfs_put_group group = {
+		.consumed = PAGES * TOKENS,
+		.keys = PAGES - first,
+		.class_mask = 1,
+		.flags = first ? 0 : PFS_GROUP_ROOT,
+	};
+	struct pfs_put_request q = {
+		.groups = &group,
+		.keys = keys + first,
+		.group_count = 1,
+		.key_count = PAGES - first,
+		.class_mask = 1,
+	};
+	struct pfs_put_outcome outcome;
+	struct pfs_put_result ret;
+	int r;
+
+	if (first)
+		group.parent = keys[first - 1];
+	if (pfs_put_start(session, &q, &ret))
+		return say("put_start");
+	for (uint32_t i = 0; i < q.key_count && ret.status[0] == PFS_GROUP_OK; i++)
+		if (ret.answers[0][i] < PFS_ANSWER_MIN)
+			value_bytes_fill(&keys[first + i], 0, 0, ret.segment + ret.answers[0][i], VALUE);
+	noroom += ret.status[0] != PFS_GROUP_OK;
+	r = (keep ? pfs_put_commit : pfs_put_abort)(session, ret.plan, 0, 0, NULL, &outcome);
+	if (r)
+		return say("the end of a put");
+	put += outcome.outcome == PFS_GROUP_COMMITTED;
+	aborted += outcome.outcome == PFS_GROUP_ABORTED;
+	lost += outcome.outcome == PFS_GROUP_LOST;
+	return pfs_put_commit(session, ret.plan, 0, 0, NULL, NULL) == -ENOENT ? 0 : say("a plan was ended twice");
+}
+
+static void *work(void *argument)
+{
+	uint64_t dice = (uintptr_t)argument;
+	struct pfs_key own[PAGES], *keys = own;
+
+	if (dice % 2 && pfs_keys_area(session, PAGES, &keys)) {
+		say("keys_area");
+		return (void *)1;
+	}
+	for (unsigned i = 0; i < rounds; i++) {
+		struct pfs_probe_result probe;
+		uint8_t bits[(PAGES + 7) / 8];
+		uint32_t hit = 0;
+
+		dice = mix64(dice);
+		chain_keys(dice % CHAINS, keys);
+		if (get(keys, &hit) || (hit < PAGES && store(keys, hit, dice >> 32 & 3)))
+			return (void *)1;
+		if (pfs_probe(session, keys, PAGES, bits, &probe)) {
+			say("probe");
+			return (void *)1;
+		}
+	}
+	if (keys != own && pfs_keys_free(session, keys)) {
+		say("keys_free");
+		return (void *)1;
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned threads = argc == 4 ? (unsigned)atoi(argv[2]) : 0, bad = 0;
+	pthread_t thread[MAX_THREADS];
+	struct pfs_session_info info;
+	struct pfs_options options;
+
+	if (!threads || threads > MAX_THREADS) {
+		fprintf(stderr, "usage: client_threads NAMESPACE THREADS ROUNDS\n");
+		return 2;
+	}
+	rounds = (unsigned)atoi(argv[3]);
+	pfs_options_init(&options);
+	options.rank = 0;
+	options.call_buffer_bytes = PFS_MIN_CALL_BUFFER;
+	options.wait_prewarm = 1;
+	if (pfs_open(argv[1], &options, &session))
+		return say(argv[1]);
+	for (unsigned i = 0; i < threads; i++)
+		if (pthread_create(&thread[i], NULL, work, (void *)(uintptr_t)(i + 1)))
+			return 1;
+	for (unsigned i = 0; i < threads; i++) {
+		void *r;
+
+		pthread_join(thread[i], &r);
+		bad += r != NULL;
+	}
+	if (pfs_info(session, &info))
+		return say("info");
+	printf("{\"verified\": %llu, \"wrong\": %llu, \"put\": %llu, \"aborted\": %llu, \"lost\": %llu, \"noroom\": %llu, "
+	       "\"reattached\": %llu, \"failed_threads\": %u}\n",
+		(unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)put,
+		(unsigned long long)aborted, (unsigned long long)lost, (unsigned long long)noroom,
+		(unsigned long long)info.reattached, bad);
+	pfs_close(&session);
+	return bad || wrong;
+}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, from mount to unmount, as an operator types it."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SESSIONS = os.path.join(ROOT, "tests/data/coding_sessions.jsonl")
+SMALL = ["--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "1024"]
+
+
+def line(path, name):
+    with open(path, encoding="utf-8") as f:
+        for text in f:
+            if text.startswith(name + ": "):
+                return text.split(": ", 1)[1].strip()
+    return None
+
+
+def gone(pid):
+    """Or a zombie that nobody has waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class Cli:
+    def __init__(self, program, mount):
+        self.program, self.mount = program, mount
+
+    def __call__(self, *arguments, rc=0):
+        words = list(arguments)
+        if words[0] not in ("mount", "unmount", "version", "bench") and "--help" not in words:
+            words += ["--mount", self.mount]
+        answer = subprocess.run([self.program] + words, capture_output=True, text=True, check=False)
+        assert answer.returncode == rc, f"{words}: {answer.returncode}, {answer.stdout}{answer.stderr}"
+        return answer.stdout if rc == 0 else answer.stderr
+
+    def json(self, *arguments):
+        return [json.loads(text) for text in self(*arguments, "--json").splitlines()]
+
+    def serving(self):
+        return int(line(os.path.join(self.mount, "health"), "serving"))
+
+
+@pytest.fixture
+def cli(program, mountable, tmp_path, on_hang):
+    program("prefixfsd")
+    mount = tmp_path / "mnt"
+    mount.mkdir()
+    run = tempfile.mkdtemp(prefix="prefixfs-")  # its path has a limit
+    c = Cli(program("prefixfs"), str(mount))
+    c("mount", str(mount), "--memory=64M", f"--run-dir={run}")
+    serving = c.serving()
+    on_hang(lambda: os.kill(serving, signal.SIGKILL))
+    yield c
+    if os.path.ismount(mount):
+        subprocess.run([c.program, "unmount", "--lazy", str(mount)], check=False)
+    shutil.rmtree(run, ignore_errors=True)
+
+
+def test_mount_and_unmount_leave_nothing(cli):
+    parent = int(line(os.path.join(cli.mount, "health"), "parent"))
+    cli("unmount", cli.mount)
+    assert not os.path.ismount(cli.mount)
+    assert gone(parent)
+
+
+def test_unmount_says_what_is_wrong(cli, tmp_path):
+    with open(os.path.join(cli.mount, "README"), encoding="utf-8"):
+        assert "in use" in cli("unmount", cli.mount, rc=1)
+    assert "no prefixfs mount" in cli("unmount", str(tmp_path), rc=1)
+
+
+def test_version(cli):
+    here = json.loads(cli("version", "--json"))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", here["libprefixfs"]) and here["abi"] == 1
+    both = json.loads(cli("version", "--json", "--mount", cli.mount))
+    assert both["daemon"]
+
+
+def test_namespaces(cli, tmp_path):
+    cli("ns", "create", "a", *SMALL)
+    cli("ns", "create", "b", "--model", "Qwen3-Next-80B-A3B", "--tp", "2", "--plane-divisor", "1024")
+    rows = cli.json("ns", "list")
+    assert [r["name"] for r in rows] == ["a", "b"]
+    assert rows[0]["page_bytes"] == 72 * 64 and rows[1]["world"] == 2
+    assert "state" in cli("ns", "show", "b")
+    assert "exists" in cli("ns", "create", "a", *SMALL, rc=1)
+    (tmp_path / "bad.json").write_text('{"version": 1, "world": 1, "page_tokens": 64, "classes": []}')
+    assert "refused" in cli("ns", "create", "c", "--layout", str(tmp_path / "bad.json"), rc=1)
+    cli("ns", "remove", "b")
+    assert [r["name"] for r in cli.json("ns", "list")] == ["a"]
+
+
+def test_every_layout_that_comes_along_is_taken(cli):
+    for name in sorted(os.listdir(os.path.join(ROOT, "tools/layouts"))):
+        cli("ns", "create", "x", "--layout", os.path.join(ROOT, "tools/layouts", name), "--plane-divisor", "256",
+            "--floor", "8M")
+        cli("ns", "remove", "x")
+
+
+def test_replay_checks_every_byte_then_probe_and_evict(cli):
+    cli("ns", "create", "a", *SMALL)
+    [result] = cli.json("replay", SESSIONS, "--ns", "a", "--requests", "60", "--clients", "2")
+    assert result["requests"] == 60 and result["wrong_values"] == 0
+    assert result["verified_values"] == result["block_hits"] > 0 and 0.3 < result["hit_ratio"] < 1
+    records = os.listdir(os.path.join(cli.mount, "ns/a/records"))
+    keys = [records[0].split("-")[1], "ab" * 32]
+    rows = cli.json("probe", "a", *keys)
+    assert [r["there"] for r in rows] == [True, False]
+    assert cli.json("stat", "a")[0]["values_committed"] == result["new_values"]
+    before = int(cli.json("ns", "show", "a")[0]["slot_bytes"])
+    cli("evict", "a", "--bytes", "1M")
+    after = int(cli.json("ns", "show", "a")[0]["slot_bytes"])
+    assert after <= before - (1 << 20)
+    cli("evict", "a", "--all")
+    assert cli.json("ns", "show", "a")[0]["records"] == 0
+    assert "No such file" in cli("evict", "a", records[0], rc=1)
+
+
+def test_replay_with_rows_and_two_ranks(cli):
+    cli("ns", "create", "q", "--model", "Qwen3-Next-80B-A3B", "--tp", "2", "--plane-divisor", "1024")
+    [result] = cli.json("replay", SESSIONS, "--ns", "q", "--requests", "40", "--planes")
+    assert result["wrong_values"] == 0 and result["verified_values"] > result["block_hits"]
+
+
+def test_replay_survives_deaths_of_the_daemon(cli, slower):
+    cli("ns", "create", "a", *SMALL)
+    with subprocess.Popen([cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--json"],
+                          stdout=subprocess.PIPE, text=True) as replay:
+        time.sleep(0.4 * slower)
+        if replay.poll() is None:
+            os.kill(cli.serving(), signal.SIGKILL)
+        out = replay.communicate()[0]
+    assert replay.returncode == 0
+    result = json.loads(out)
+    assert result["wrong_values"] == 0 and result["requests"] == 400
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["nonsense"], "no command 'nonsense'"),
+    (["ns", "create", "a"], "one of --layout and --model"),
+    (["ns", "create", "a", "--model", "NoSuchModel"], None),
+    (["probe", "a", "xyz"], "'xyz' is no key"),
+    (["evict", "a"], "one of record names"),
+    (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
+    (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
+    (["bench", "control", "--pages", "12x"], "not a number"),
+    (["stat", "--nonsense"], "unknown option"),
+])
+def test_wrong_usage_is_2_with_a_sentence(cli, words, sentence):
+    if sentence is None:
+        assert "no layout of NoSuchModel" in cli(*words, rc=1)
+    else:
+        assert sentence in cli(*words, rc=2)
+
+
+def test_help_everywhere(program):
+    prefixfs = program("prefixfs")
+    for words in ["", "mount", "unmount", "ns", "ns create", "ns list", "ns show", "ns remove", "stat", "probe", "evict",
+                  "replay", "bench", "bench control", "version"]:
+        answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
+        assert answer.returncode == 0 and len(answer.stdout) > 40, words

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts, ends and deaths of the daemon's two processes: the mount goes, the reason stays."""
+import errno
+import glob
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mounted import alive, mounts_at, wait_for
+from raw import WAIT_INFLIGHT, Client, errno_of, key
+
+
+def test_sigterm_ends_it_cleanly(daemon):
+    d = daemon()
+    d.namespace()
+    serving = d.serving()
+    status, _ = d.stop()
+    assert status == 0
+    assert not alive(serving) and mounts_at(d.mount) == []
+    assert os.listdir(d.run) == [] if os.path.exists(d.run) else True
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_unmount_from_outside_ends_it_cleanly(daemon, lazily):
+    d = daemon()
+    subprocess.run(["umount"] + (["-l"] if lazily else []) + [d.mount], check=True)
+    assert d.process.wait(5) == 0
+    assert not alive(d.serving())
+
+
+def test_exit_is_quick_while_a_client_holds_ctl(daemon, slower):
+    d = daemon()
+    d.namespace()
+    with Client(d.path("ns/x/ctl")) as c:
+        status, seconds = d.stop()
+        assert status == 0 and seconds < 1 * slower
+        assert errno_of(c.call, "PROBE", keys=1) in (errno.ENOTCONN, errno.ECONNABORTED)
+    assert mounts_at(d.mount) == []
+
+
+def test_exit_is_quick_while_a_request_waits(daemon, slower, on_hang):
+    d = daemon()
+    d.namespace()
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put_start(1, [(None, 64, [key(1, 0)])])
+        pid = os.fork()
+        if pid == 0:
+            os._exit(errno_of(c.get_start, 1, [key(1, 0)], flags=WAIT_INFLIGHT, deadline_ms=60000))
+        time.sleep(0.3)
+        status, seconds = d.stop()
+        assert status == 0 and seconds < 1 * slower
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert code in (errno.ENODEV, errno.ENOTCONN, errno.ECONNABORTED), errno.errorcode.get(code, code)
+
+
+def test_killed_serving_process_comes_back(daemon, slower):
+    d = daemon()
+    d.namespace()
+    d.namespace("other", mode=0o700)
+    first = d.serving()
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 64, [key(1, 0)], [b"v" * 8192])
+        os.kill(first, signal.SIGKILL)
+        d.wait_ready(times=2)
+        assert errno_of(c.call, "PROBE", keys=1) in (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE)
+    assert d.serving() != first and not alive(first)
+    assert len(mounts_at(d.mount)) == 1
+    assert sorted(os.listdir(d.path("ns"))) == ["other", "x"]
+    assert os.stat(d.path("ns/other")).st_mode & 0o777 == 0o700
+    assert os.listdir(d.path("ns/x/records")) == []
+    with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
+        reason = f.read()
+    assert reason.startswith("reason: signal 9") and f"pid: {first}" in reason and "last lines:" in reason
+    health = d.read("health")
+    assert "restarts: 1" in health and "last exit: signal 9" in health
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 64, [key(1, 0)], [b"v" * 8192])
+    assert d.stop()[0] == 0
+
+
+def test_it_gives_up_after_many_deaths(daemon):
+    d = daemon("--deaths", "3")
+    for n in range(3):
+        d.wait_ready(times=n + 1)
+        os.kill(d.serving(), signal.SIGKILL)
+    assert d.process.wait(10) == 1
+    assert "giving up: the serving process died 3 times" in d.log()
+    assert mounts_at(d.mount) == []
+    assert os.path.exists(os.path.join(d.folder(), "last_exit"))
+
+
+def test_killed_parent_takes_the_mount_along(daemon, slower):
+    d = daemon()
+    serving = d.serving()
+    with open(d.path("version"), "rb"):
+        d.process.kill()
+        d.process.wait()
+        wait_for(lambda: not alive(serving), 3 * slower, "the end of the serving process")
+    assert mounts_at(d.mount) == []
+    assert glob.glob(d.run + "/*/sock") == []
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert d.read("health").startswith("ok\n")
+
+
+def test_everything_killed_is_cleaned_up_by_the_next_start(daemon):
+    d = daemon()
+    os.kill(d.serving(), signal.SIGSTOP)
+    d.process.kill()
+    os.kill(d.serving(), signal.SIGKILL)
+    d.process.wait()
+    wait_for(lambda: not alive(d.serving()), 5)
+    assert len(mounts_at(d.mount)) == 1
+    assert errno_of(os.listdir, d.mount) in (errno.ENOTCONN, errno.ECONNABORTED)
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert len(mounts_at(d.mount)) == 1
+    assert d.read("health").startswith("ok\n")
+    assert "nobody serves" in d.log()
+
+
+def refusal(program, *options):
+    r = subprocess.run([program("prefixfsd"), *options], capture_output=True, text=True, timeout=20, check=False)
+    assert r.returncode == 1 and r.stderr.count("\n") == 1, r
+    return r.stderr
+
+
+def test_refusals_are_one_sentence(daemon, program, tmp_path):
+    d = daemon()
+    file = tmp_path / "file"
+    file.write_text("x")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "x").write_text("x")
+    run = ("--run-dir", str(tmp_path / "r"))
+    assert "carries a prefixfs already" in refusal(program, *run, d.mount)
+    assert "is not a directory" in refusal(program, *run, str(file))
+    assert "is not empty" in refusal(program, *run, str(full))
+    assert "No such file" in refusal(program, *run, str(tmp_path / "none"))
+    assert "known are: memory" in refusal(program, "--mammory", "1G", d.mount)
+    assert "memory" in refusal(program, "--memory", "1K", d.mount)
+    assert "no mount point" in refusal(program)
+    config = tmp_path / "config.json"
+    config.write_text('{"memory": "64M", "nonsense": 1}')
+    assert "nonsense" in refusal(program, "--config", str(config), d.mount)
+
+
+def test_background_start_waits_until_the_mount_answers(program, mountable, tmp_path, daemon):
+    d = daemon(start=False)
+    options = [o for o in d.options if o != "--foreground"]
+    r = subprocess.run([program("prefixfsd"), *options, d.mount], capture_output=True, text=True, timeout=20, check=False)
+    try:
+        assert r.returncode == 0 and r.stderr == "", r
+        health = dict(line.split(": ", 1) for line in d.read("health").splitlines() if ": " in line)
+        d.pids |= {int(health["parent"]), int(health["serving"])}
+        assert "serving" in open(os.path.join(d.folder(), "log"), encoding="utf-8").read()
+    finally:
+        subprocess.run(["umount", "-l", d.mount], check=False)
+    wait_for(lambda: not alive(int(health["parent"])), 5)
+    assert not os.path.exists(d.run) or os.listdir(d.run) == []
+
+
+def test_config_file_and_effective_values(daemon, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"memory": "32M", "loop_threads": 1, "populate": false, "hugepages": "never"}')
+    d = daemon("--config", str(config), "--memory", "48M")
+    values = dict(line.partition(" ")[::2] for line in d.read("config").splitlines())
+    assert values["memory"] == str(48 << 20) and values["loop_threads"] == "1"
+    assert values["populate"] == "false" and values["hugepages"] == "never"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_without_root(daemon):
+    if os.stat("/dev/fuse").st_mode & 0o006 != 0o006:
+        pytest.skip("/dev/fuse is root's alone here")
+    d = daemon(run_as=65534)
+    d_uid = os.stat(os.path.join(d.run, os.listdir(d.run)[0])).st_uid
+    assert d_uid == 65534
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            d.namespace()
+            with Client(d.path("ns/x/ctl")) as c:
+                c.acknowledge()
+                c.put(1, None, 64, [key(1, 0)], [b"v" * 8192])
+                ok = c.probe([key(1, 0)]).hits == 1
+        except Exception as e:
+            print(e)
+            ok = False
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert d.stop()[0] == 0
+    assert mounts_at(d.mount) == []
