@@ -176,7 +176,8 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
 	if (pages != r->pages) {
 		record_name_goes(index, r);
-		r->generation++; /* under another name it is another record: who has the old one open hears that it is gone */
+		/* Under another name it is another record: who has the old one open hears that it is gone. */
+		r->generation += r->state == RECORD_LIVE;
 	}
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
