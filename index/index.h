@@ -55,7 +55,7 @@ struct record {
 	uint32_t block;         /* its arrays: see index_columns() */
 	uint32_t policy_slot;   /* place in the policy's structure, INDEX_NONE = not a candidate */
 	uint32_t row_slot;      /* the same for its row */
-	uint32_t generation;    /* of the number; a reader that comes back compares it */
+	uint32_t generation;    /* of the number and its length; a reader that comes back compares it */
 	uint32_t unsettled;     /* values of groups that have not been settled */
 	uint16_t parent_page;   /* page there, or INDEX_PAGE_ROW: the parent is a zero-page record */
 	uint16_t pages;

@@ -170,8 +170,11 @@ static void record_name_goes(struct index *index, struct record *r)
 
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
-	if (pages != r->pages)
+	if (pages != r->pages) {
 		record_name_goes(index, r);
+		/* Under another name it is another record: who has the old one open hears that it is gone. */
+		r->generation += r->state == RECORD_LIVE;
+	}
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
