@@ -84,6 +84,8 @@ class Daemon:
             raise
 
     def log(self):
+        if not os.path.exists(self.log_path):
+            return ""
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
