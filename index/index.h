@@ -163,6 +163,8 @@ uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
 
+/* Brings near what pinning and touching @n <= INDEX_STEP_KEYS hits of index_lookup will write: their misses overlap. */
+void index_prefetch_uses(struct index *index, const struct index_hit *hits, uint32_t n);
 /* index_pin and index_touch for up to INDEX_STEP_KEYS hits of index_lookup, in the order of the keys and under the same
  * stay under the lock; unknown keys are passed over. Neighbouring pages of one record are one pin. Writes the records
  * pinned, for index_unpin_run, to @ret [n] and returns how many they are. Several times faster than one by one. */

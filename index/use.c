@@ -109,12 +109,9 @@ void index_prefetch_records(const struct index *index, const uint32_t *records, 
 
 /* ---- many at once ---------------------------------------------------------------------------------------------- */
 
-uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret)
+void index_prefetch_uses(struct index *index, const struct index_hit *hits, uint32_t n)
 {
-	uint32_t pinned = 0;
-
 	lock_assert_held(index->guard);
-	assert(n <= INDEX_STEP_KEYS);
 	for (uint32_t i = 0; i < n; i++)
 		if (hits[i].record != INDEX_NONE) {
 			__builtin_prefetch(&index->records[hits[i].record], 1);
@@ -123,6 +120,15 @@ uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32
 	for (uint32_t i = 0; i < n; i++)
 		if (hits[i].record != INDEX_NONE && index->records[hits[i].record].block != ARENA_NONE)
 			__builtin_prefetch(block_uses(index, &index->records[hits[i].record]) + hits[i].page, 1);
+}
+
+uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret)
+{
+	uint32_t pinned = 0;
+
+	lock_assert_held(index->guard);
+	assert(n <= INDEX_STEP_KEYS);
+	index_prefetch_uses(index, hits, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t record = hits[i].record;
 

@@ -273,6 +273,7 @@ static bool whole_may_commit(struct put_end *call, struct space *space)
 		put_group_undo(call->session, plan, call->group, PUT_LOST, NULL);
 	} else {
 		group->status = PUT_PENDING;
+		atomic_store(&space->asked, true); /* the next commit is told: it may poll for that */
 		if (!plan->pending_since_ns)
 			plan->pending_since_ns = clock_now_ns();
 	}

@@ -85,7 +85,7 @@ class Daemon:
 
     def log(self):
         if not os.path.exists(self.log_path):
-            return ""
+            return ""  # it went into the background
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
