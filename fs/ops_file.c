@@ -21,10 +21,11 @@
 
 static int open_text(struct fs *fs, const struct look *look, struct fuse_file_info *fi)
 {
-	struct text *text = text_new(fs, look);
+	struct text *text;
+	int r = text_new(fs, look, &text);
 
-	if (!text)
-		return -ENOMEM;
+	if (r)
+		return r;
 	if (handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free, &fi->fh))
 		return 0;
 	text_free(text);

@@ -49,6 +49,7 @@ struct parent {
 	struct kept kept;
 	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
 	unsigned death_count;
+	unsigned recent_deaths; /* within DEATHS_WITHIN_S, at the last one */
 	char lines[LAST_LINES][LINE_BYTES]; /* a ring of what the serving process logged */
 	unsigned line_count;
 	size_t partial; /* bytes of the last, unfinished line */
@@ -375,21 +376,20 @@ static void clear_serving(struct parent *p)
 	p->kill_ns = 0;
 }
 
-/* Deaths in the last minute, this one included. */
-static unsigned count_death(struct parent *p)
+static void count_death(struct parent *p)
 {
 	uint64_t now = clock_now_ns();
-	unsigned recent = 0;
 
 	p->deaths[p->death_count++ % MAX_DEATHS] = now;
+	p->recent_deaths = 0;
 	for (unsigned i = 0; i < MAX_DEATHS && i < p->death_count; i++)
-		recent += now - p->deaths[i] < DEATHS_WITHIN_S * 1000000000ull;
-	return recent;
+		p->recent_deaths += now - p->deaths[i] < DEATHS_WITHIN_S * 1000000000ull;
 }
 
 /* Waits before the next start, longer with every death. False: a signal asked for the end meanwhile. */
-static bool back_off(struct parent *p, unsigned recent)
+static bool back_off(struct parent *p)
 {
+	unsigned recent = p->recent_deaths;
 	uint64_t wait_ms = recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
 	uint64_t until = clock_now_ns() + wait_ms * 1000000;
 	int status;
@@ -429,11 +429,11 @@ static int judge(struct parent *p, int status)
 	say(p, sentence);
 	if (p->stopping)
 		return 1;
-	unsigned recent = count_death(p);
-	if (recent >= p->config->deaths) {
+	count_death(p);
+	if (p->recent_deaths >= p->config->deaths) {
 		snprintf(sentence, sizeof(sentence),
 			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
-			recent, DEATHS_WITHIN_S, how, p->dir.path);
+			p->recent_deaths, DEATHS_WITHIN_S, how, p->dir.path);
 		say(p, sentence);
 		return 1;
 	}
@@ -460,7 +460,7 @@ static int supervise(struct parent *p)
 		if (verdict >= 0)
 			return verdict;
 		p->restarts++;
-		if (!back_off(p, p->death_count < p->config->deaths ? p->death_count : (unsigned)p->config->deaths))
+		if (!back_off(p))
 			return 0;
 		log_info("starting again");
 	}

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "fs/calls.h"
@@ -22,6 +23,8 @@
 #include "fs/notifier.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+
+#define END_MS 500 /* for taking everything apart after the last answer */
 
 void fs_end(struct fs *fs)
 {
@@ -203,6 +206,24 @@ static int serve(struct fs *fs, struct why *why)
 	return r;
 }
 
+/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that is
+ * being populated takes seconds. */
+static volatile sig_atomic_t last_status;
+
+static void out_of_time(int number)
+{
+	_exit(last_status);
+}
+
+static void limit_the_end(int status)
+{
+	struct itimerval soon = {.it_value = {.tv_usec = END_MS * 1000}};
+
+	last_status = status;
+	signal(SIGALRM, out_of_time);
+	setitimer(ITIMER_REAL, &soon, NULL);
+}
+
 int serve_run(const struct config *config)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
@@ -237,11 +258,10 @@ int serve_run(const struct config *config)
 		log_error("%s", why.text);
 		status = SERVE_EXIT_REFUSED;
 	}
-	bool orphaned = atomic_load(&fs->orphaned);
-	struct rundir dir = fs->dir;
+	if (atomic_load(&fs->orphaned))
+		rundir_remove(&fs->dir, true);
+	limit_the_end(status);
 	close_parts(fs);
 	free(fs);
-	if (orphaned)
-		rundir_remove(&dir, true);
 	return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,29 +235,36 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		if (space)
 			print_stats(space, to);
 		break;
-	case NODE_HEADER:
-		print_header(&look->record, to);
-		break;
 	default:
 		break;
 	}
 }
 
-struct text *text_new(struct fs *fs, const struct look *look)
+int text_new(struct fs *fs, const struct look *look, struct text **ret)
 {
+	struct record_info record;
+	bool header = look->node.kind == NODE_HEADER;
+	/* Counts the values, too, which looking at a record does not. */
+	int r = header ? space_record_get(look->namespace.space, look->record.number, look->record.generation, &record) : 0;
+
+	if (r)
+		return r;
 	struct text *text = calloc(1, sizeof(*text));
 	FILE *to = text ? open_memstream(&text->at, &text->bytes) : NULL;
-
 	if (!to) {
 		free(text);
-		return NULL;
+		return -ENOMEM;
 	}
-	print_node(fs, look, to);
+	if (header)
+		print_header(&record, to);
+	else
+		print_node(fs, look, to);
 	if (fclose(to) != 0) {
 		text_free(text);
-		return NULL;
+		return -ENOMEM;
 	}
-	return text;
+	*ret = text;
+	return 0;
 }
 
 void text_free(void *object)

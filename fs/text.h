@@ -12,8 +12,8 @@ struct text {
 	char *at;
 };
 
-/* The text of the node that was looked at; NULL: no memory, or it has none. */
-struct text *text_new(struct fs *fs, const struct look *look);
+/* The text of the node that was looked at. ENOENT: it went meanwhile; ENOMEM. */
+int text_new(struct fs *fs, const struct look *look, struct text **ret);
 void text_free(void *text);
 
 #endif

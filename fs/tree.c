@@ -182,9 +182,7 @@ static int get_record(struct look *look)
 		look->record.number != look->node.record ||
 		(look->record.generation & NODE_GENERATION_MASK) != look->node.generation)
 		return -ENOENT;
-	return look->node.kind == NODE_HEADER ? space_record_get(look->namespace.space, look->record.number,
-							look->record.generation, &look->record)
-	                                      : 0;
+	return 0;
 }
 
 static int get_session(struct fs *fs, struct look *look)

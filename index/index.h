@@ -167,15 +167,6 @@ uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
 
-/* Brings near what pinning and touching @n <= INDEX_STEP_KEYS hits of index_lookup will write: their misses overlap. */
-void index_prefetch_uses(struct index *index, const struct index_hit *hits, uint32_t n);
-/* index_pin and index_touch for up to INDEX_STEP_KEYS hits of index_lookup, in the order of the keys and under the same
- * stay under the lock; unknown keys are passed over. Neighbouring pages of one record are one pin. Writes the records
- * pinned, for index_unpin_run, to @ret [n] and returns how many they are. Several times faster than one by one. */
-uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret);
-/* index_unpin for up to INDEX_STEP_KEYS records. */
-void index_unpin_run(struct index *index, const uint32_t *records, uint32_t n, const struct index_sink *sink);
-
 /* ---- putting ------------------------------------------------------------------------------------------------- */
 
 /* Opens a record for a run of at most @max_pages pages (0: zero-page record, with @endpoint) after @parent_key; @group as

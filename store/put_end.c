@@ -373,7 +373,8 @@ void put_plans_acknowledge(struct session *s, struct put_plan *list)
 			for (; i < end; i++)
 				if (plan->group[i].group)
 					space_group_free(space, plan->group[i].group);
-			space_room(space);
+			if (space->refused != s->number) /* as above: the refused plan's own numbers */
+				space_room(space);
 			lock_drop(&space->lock);
 		}
 		if (!session_reuse(s, &plan->holding))

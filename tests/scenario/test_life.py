@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounted import alive, mounts_at, wait_for
+from mounted import PLAIN_LAYOUT, alive, mounts_at, wait_for
 from raw import WAIT_INFLIGHT, Client, errno_of, key
 
 
@@ -82,6 +82,38 @@ def test_killed_serving_process_comes_back(daemon, slower):
         c.acknowledge()
         c.put(1, None, 64, [key(1, 0)], [b"v" * 8192])
     assert d.stop()[0] == 0
+
+
+def test_requests_under_way_end_with_the_serving_process(daemon):
+    d = daemon()
+    d.namespace()
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put_start(1, [(None, 64, [key(1, 0)])])
+        pid = os.fork()
+        if pid == 0:
+            os._exit(errno_of(c.get_start, 1, [key(1, 0)], flags=WAIT_INFLIGHT, deadline_ms=60000))
+        wait_for(lambda: c.stats()["waiting"] == "1", 5)
+        os.kill(d.serving(), signal.SIGKILL)
+        began = time.monotonic()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert code in (errno.ENOTCONN, errno.ECONNABORTED) and time.monotonic() - began < 2
+    d.wait_ready(times=2)
+
+
+def test_signals_to_the_group_stop_it_cleanly(daemon):
+    """As a service manager or timeout(1) does it: the parent decides, the serving process does not die of it."""
+    d = daemon()
+    os.killpg(d.process.pid, signal.SIGTERM)
+    assert d.process.wait(5) == 0
+    assert "died" not in d.log()
+
+
+def test_stop_while_memory_is_being_populated(daemon, slower):
+    d = daemon("--memory", "3G", "--populate-threads", "1")
+    d.namespace(layout=dict(PLAIN_LAYOUT, memory={"floor": 3 << 30}))
+    status, seconds = d.stop()
+    assert status == 0 and seconds < 1.5 * slower, d.log()
 
 
 def test_it_gives_up_after_many_deaths(daemon):

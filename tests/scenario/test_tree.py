@@ -200,6 +200,38 @@ def test_row_and_absent_values(daemon):
         assert f.read(5000) == b"t" * 5000
 
 
+def test_absent_value_is_enodata(daemon):
+    """A page that lacks a class keeps that value's place in `pages`, and reading there says so."""
+    layout = dict(PLAIN_LAYOUT, classes=PLAIN_LAYOUT["classes"] + [
+        {"name": "index", "kind": "dense", "planes": [{"name": "I", "bytes": 100}]}])
+    d = daemon()
+    d.namespace(layout=layout)
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 128, [key(1), key(2)], [b"a" * 8192, b"b" * 8192], class_mask=1)
+    record = d.path("ns/x/records", name_of(128, key(2)))
+    assert os.stat(os.path.join(record, "pages")).st_size == 2 * (8192 + 4096)
+    header = dict(line.split(": ", 1) for line in d.read(record, "header").splitlines())
+    assert header["values"] == "2" and header["absent"] == "2"
+    with open(os.path.join(record, "pages"), "rb") as f:
+        assert os.pread(f.fileno(), 8192, 0) == b"a" * 8192
+        assert errno_of(os.pread, f.fileno(), 10, 8192) == errno.ENODATA
+        assert os.pread(f.fileno(), 9000, 8192 + 4096) == b"b" * 8192
+        assert os.pread(f.fileno(), 100, 2 * (8192 + 4096)) == b""
+
+
+def test_failed_read_of_memory_is_an_error(daemon):
+    d = daemon("--memory-fault", "read:EIO:1")
+    d.namespace()
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        a = chain(c, 1, 3)
+    with open(d.path("ns/x/records", name_of(192, a[-1]), "pages"), "rb") as f:
+        assert errno_of(f.read) == errno.EIO
+    assert d.read("health").startswith("degraded: ")
+    assert d.stats()["pins"] == "0"
+
+
 def test_rm_r_evicts_whole_or_not_at_all(daemon):
     d = daemon()
     d.namespace()

@@ -513,7 +513,8 @@ static void get(struct model *m)
 	uint32_t n = 0, chain[32], node = rnd(m, NODES);
 
 	if (r->n) {
-		index_unpin_run(m->w.index, r->pins, r->n, &m->sink);
+		for (uint32_t i = 0; i < r->n; i++)
+			index_unpin(m->w.index, r->pins[i], &m->sink);
 		r->n = 0;
 		return;
 	}
@@ -522,15 +523,16 @@ static void get(struct model *m)
 	for (uint32_t i = 0; i < n; i++)
 		keys[i] = m->nodes[chain[n - 1 - i]].key;
 	index_lookup(m->w.index, keys, n, ~0u, hits);
-	if (rnd(m, 2)) {
-		r->n = index_pin_run(m->w.index, hits, n, index_tick(m->w.index), r->pins);
-	} else {
-		for (uint32_t i = 0; i < n; i++)
-			if (hits[i].record != INDEX_NONE) {
-				index_pin(m->w.index, hits[i].record);
-				r->pins[r->n++] = hits[i].record;
-			}
-	}
+	uint32_t tick = index_tick(m->w.index);
+	bool touch = rnd(m, 2);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (hits[i].record != INDEX_NONE) {
+			index_pin(m->w.index, hits[i].record);
+			if (touch)
+				index_touch(m->w.index, hits[i].record, hits[i].page, tick);
+			r->pins[r->n++] = hits[i].record;
+		}
 }
 
 static bool refuse_odd(void *context, uint32_t entry)
@@ -697,7 +699,8 @@ static void drain(struct model *m)
 			else
 				abort_plan(m, &m->plans[g]);
 	for (uint32_t r = 0; r < READERS; r++) {
-		index_unpin_run(m->w.index, m->readers[r].pins, m->readers[r].n, &m->sink);
+		for (uint32_t i = 0; i < m->readers[r].n; i++)
+			index_unpin(m->w.index, m->readers[r].pins[i], &m->sink);
 		m->readers[r].n = 0;
 	}
 	end_quarantine(m);
