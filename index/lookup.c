@@ -92,6 +92,7 @@ void index_lookup_hashed(struct index *index, const struct key *keys, const uint
 	const struct keymap *map = &index->map;
 	const struct entry *entries = index->tables->entries;
 	bool single = index->page_columns == 1;
+	uint64_t perhaps = 0; /* bit i: key i may be there */
 
 	lock_assert_held(index->guard);
 	assert(n <= INDEX_STEP_KEYS);
@@ -100,14 +101,17 @@ void index_lookup_hashed(struct index *index, const struct key *keys, const uint
 		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hashes[i])];
 		uint32_t match = keymap_match(bucket, keymap_tag(hashes[i]));
 
+		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
 		/* Mostly the first one with the tag is it, or there is none. */
 		if (match)
 			__builtin_prefetch(&entries[bucket->ref[__builtin_ctz(match)]]);
+		if (match || bucket->passed_on)
+			perhaps |= 1ull << i;
 	}
-	for (uint32_t i = 0; i < n; i++) {
+	for (; perhaps; perhaps &= perhaps - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(perhaps);
 		uint32_t entry = keymap_find(map, hashes[i], &keys[i], fits_page, index);
 
-		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
 		if (entry == INDEX_NONE)
 			continue;
 		hits[i].record = entries[entry].record;
