@@ -75,7 +75,8 @@ def test_namespaces_do_not_see_each_others_keys(daemon, slower):
         wait_for(lambda n=name: not transient(d.stats(n)), 10 * slower, "the base")
 
 
-@pytest.mark.parametrize("field,other", [("kv_dtype", "fp8_e4m3"), ("adapters", "a"), ("isolation", "tenant-1"), ("execution", "tp2")])
+@pytest.mark.parametrize("field,other", [("kv_dtype", "fp8_e4m3"), ("adapters", "a"), ("isolation", "tenant-1"),
+                                         ("execution", "tp2")])
 def test_an_identity_that_differs_in_one_word_misses(daemon, field, other):
     """The same keys, the same geometry: but bf16 bytes must never be read as fp8."""
     d = daemon()

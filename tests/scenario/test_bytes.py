@@ -10,13 +10,14 @@ from raw import Client
 
 BLOCKS = 3
 LAYOUT = {"version": 1, "identity": {"model": "test/bytes"}, "world": 1, "page_tokens": 64,
-          "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": 40000}, {"name": "V", "bytes": 33000}]}]}
+          "classes": [{"name": "kv", "kind": "dense",
+                       "planes": [{"name": "K", "bytes": 40000}, {"name": "V", "bytes": 33000}]}]}
 PAYLOAD = 73000
 
 
 @pytest.fixture
 def replayed(daemon, program, tmp_path):
-    """A namespace that one request of a trace of our own has filled; replay() repeats that request, which then finds all."""
+    """A namespace that one request has filled; replay() repeats the request, which then finds all."""
     d = daemon()
     prefixfs = program("prefixfs")
     d.namespace("a", layout=LAYOUT)

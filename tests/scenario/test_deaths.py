@@ -123,7 +123,8 @@ def stopped(pid):
         return f.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
-POINTS = ("open", "offered", "attached", "prepared", "writing", "partly committed", "handle", "get plan", "waiting", "batch")
+POINTS = ("open", "offered", "attached", "prepared", "writing", "partly committed", "handle", "get plan", "waiting",
+          "batch")
 WAYS = {"killed": die_killed, "exit": die_by_exit, "stopped": die_stopped, "forked": die_with_a_child}
 
 

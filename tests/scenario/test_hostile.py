@@ -11,8 +11,8 @@ import pytest
 
 from mounted import wait_for
 from peers import transient, value_of
-from raw import (COMMITTED, GROUP_ROOT, GROUP_ROW_ONLY, GROUP_WHOLE, NONE32, NONE64, OPERATIONS, TOOBIG, Call, Client, Group, Probe,
-                 Refused, errno_name, ioc, key)
+from raw import (COMMITTED, GROUP_ROOT, GROUP_ROW_ONLY, GROUP_WHOLE, NONE32, NONE64, OPERATIONS, TOOBIG, Call, Client,
+                 Group, Probe, Refused, errno_name, ioc, key)
 
 LAYOUT = {"version": 1, "identity": {"model": "test/hostile"}, "world": 2, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": 4096}]},
@@ -39,7 +39,8 @@ GOOD_GROUP = dict(consumed=256, keys=4, class_mask=1, flags=GROUP_ROOT)
 def spans(operation, good, **fields):
     """An array at @field, with its elements' size: outside, beyond, across the end, wrapped around, misaligned."""
     for field, size in fields.items():
-        for at in (BUFFER, BUFFER - size + 8 - size % 8 if size > 8 else BUFFER + 8, 1 << 40, HUGE, HUGE - 8, 1 << 63, 12, 1, 7):
+        across = BUFFER - size + 8 - size % 8 if size > 8 else BUFFER + 8
+        for at in (BUFFER, across, 1 << 40, HUGE, HUGE - 8, 1 << 63, 12, 1, 7):
             yield operation, good, {field: at}, errno.EINVAL, field
 
 
@@ -288,7 +289,8 @@ def test_stale_acknowledgements(scene):
 def test_numbers_of_requests(scene):
     call = Call(ctypes.sizeof(Probe), 0, 0, 0, 0, 0)
     for change, word in ((dict(seq=0), "seq"), (dict(size=8), "size"), (dict(size=ctypes.sizeof(Probe) + 8), "size"),
-                         (dict(flags=2), "flags"), (dict(deadline_ms=600001), "deadline_ms"), (dict(reserved=1), "reserved")):
+                         (dict(flags=2), "flags"), (dict(deadline_ms=600001), "deadline_ms"),
+                         (dict(reserved=1), "reserved")):
         fields = {"size": ctypes.sizeof(Probe), "seq": 7777, **change}
         for name, value in fields.items():
             setattr(call, name, value)
@@ -451,13 +453,15 @@ def test_chains_that_make_no_sense_leave_like_others(daemon, slower):
 # ---- a call buffer that changes under the daemon's eyes ----------------------------------------------------------------
 
 @pytest.mark.concurrency
-@pytest.mark.parametrize("what,offset,length", [("groups", 0, 8 * 64), ("keys", 1 << 20, 3000 * 32), ("answers", 4 << 20, 1 << 20)])
+@pytest.mark.parametrize("what,offset,length", [("groups", 0, 8 * 64), ("keys", 1 << 20, 3000 * 32),
+                                                ("answers", 4 << 20, 1 << 20)])
 def test_a_call_buffer_that_ticks(daemon, program, slower, what, offset, length):
     """Another thread of the client rewrites the buffer all the while: clean answers or errnos, and the base at the end."""
     scribbler = program("tests/scenario/scribbler")
     d = daemon()
     d.namespace(layout=PLAIN)
-    allowed = {errno.EINVAL, errno.E2BIG, errno.ENOENT, errno.EALREADY, errno.EBUSY, errno.ESTALE, errno.EEXIST, errno.ENOSPC}
+    allowed = {errno.EINVAL, errno.E2BIG, errno.ENOENT, errno.EALREADY, errno.EBUSY, errno.ESTALE, errno.EEXIST,
+               errno.ENOSPC}
     keys = [key(6, i) for i in range(3000)]
     lengths = [1, 2, 997, 1000, 500, 300, 100, 100]
     assert sum(lengths) == 3000
