@@ -66,7 +66,7 @@ def client(peer, ctl, point):
 
 
 def batch(c):
-    """A large put plan, again and again; sometimes one is committed: to be looked up, never to be evicted for."""
+    """A large put plan, started and aborted, again and again."""
     keys = [key(4, i) for i in range(BATCH)]
     for plan in range(10, 1 << 30):
         c.put_start(plan, [(None, BATCH * 64, keys)])
