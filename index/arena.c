@@ -59,6 +59,7 @@ static void run_push(struct arena *arena, uint32_t unit, unsigned order)
 	if (first != ARENA_NONE)
 		arena_at(arena, first)[1] = unit;
 	arena->free_list[order] = unit;
+	arena->free_orders |= 1u << order;
 }
 
 static void run_take(struct arena *arena, uint32_t unit, unsigned order)
@@ -67,10 +68,13 @@ static void run_take(struct arena *arena, uint32_t unit, unsigned order)
 	uint32_t *link = arena_at(arena, unit);
 
 	arena->free_bits[order][i / 64] &= ~(1ull << i % 64);
-	if (link[1] == ARENA_NONE)
+	if (link[1] == ARENA_NONE) {
 		arena->free_list[order] = link[0];
-	else
+		if (link[0] == ARENA_NONE)
+			arena->free_orders &= ~(1u << order);
+	} else {
 		arena_at(arena, link[1])[0] = link[0];
+	}
 	if (link[0] != ARENA_NONE)
 		arena_at(arena, link[0])[1] = link[1];
 }
@@ -120,7 +124,8 @@ static uint32_t run_extend(struct arena *arena, unsigned order)
 	if (at + size > arena->units)
 		return ARENA_NONE;
 	arena->top = (uint32_t)(at + size);
-	units_free(arena, top, (uint32_t)at);
+	if (top < at)
+		units_free(arena, top, (uint32_t)at);
 	return (uint32_t)at;
 }
 
@@ -132,23 +137,22 @@ uint32_t arena_alloc(struct arena *arena, uint32_t words)
 	assert(words > 0);
 	if (want >= ARENA_ORDERS)
 		return ARENA_NONE;
+	uint32_t larger = arena->free_orders >> want;
 	unsigned have = want;
-	while (have < ARENA_ORDERS && arena->free_list[have] == ARENA_NONE)
-		have++;
-
 	uint32_t unit;
 
-	if (have < ARENA_ORDERS) {
+	if (larger) {
+		have += (unsigned)__builtin_ctz(larger);
 		unit = arena->free_list[have];
 		run_take(arena, unit, have);
 	} else {
-		have = want;
 		unit = run_extend(arena, want);
 		if (unit == ARENA_NONE)
 			return ARENA_NONE;
 	}
 	arena->used += n;
-	units_free(arena, unit + n, unit + (1u << have));
+	if (n < 1u << have)
+		units_free(arena, unit + n, unit + (1u << have));
 	return unit;
 }
 

@@ -13,13 +13,14 @@
 #include <stdint.h>
 
 #define ARENA_NONE 0xffffffffu
-#define ARENA_ORDERS 28u
+#define ARENA_ORDERS 28u /* a bit each in a word */
 #define ARENA_UNIT_WORDS 2u /* of 4 bytes */
 
 struct arena {
 	uint32_t *words;
 	uint64_t *free_bits[ARENA_ORDERS]; /* bit i of [k]: units i << k .. are one free run of order k */
 	uint32_t free_list[ARENA_ORDERS];  /* first unit of a free run, linked through its two words */
+	uint32_t free_orders;              /* bit k: free_list[k] has a run */
 	uint32_t units, top;               /* reserved, and handed out at least once */
 	uint32_t used;                     /* units in pieces now */
 };

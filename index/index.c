@@ -114,11 +114,7 @@ struct record *index_record(struct index *index, uint32_t number)
 
 uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page)
 {
-	const struct record *r = &index->records[record];
-	uint64_t pages = page == INDEX_PAGE_ROW ? r->pages : page + 1u;
-
-	assert(r->state != RECORD_FREE);
-	return record_table(index, record)->start + pages * index->layout->page_tokens;
+	return place_consumed(index, record, page);
 }
 
 bool index_record_visible(const struct index *index, uint32_t number)

@@ -55,7 +55,7 @@ struct record {
 	uint32_t block;         /* its arrays: see index_columns() */
 	uint32_t policy_slot;   /* place in the policy's structure, INDEX_NONE = not a candidate */
 	uint32_t row_slot;      /* the same for its row */
-	uint32_t generation;    /* of the number; a reader that comes back compares it */
+	uint32_t generation;    /* of the number and its length; a reader that comes back compares it */
 	uint32_t unsettled;     /* values of groups that have not been settled */
 	uint16_t parent_page;   /* page there, or INDEX_PAGE_ROW: the parent is a zero-page record */
 	uint16_t pages;
@@ -118,14 +118,18 @@ struct index_hit {
 	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
 };
 
-/* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near. May be called without the lock. */
-void index_prefetch(const struct index *index, const struct key *keys, uint32_t n);
+/* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near and writes what the keys hash to, which is then handed to
+ * whatever is asked about them. May be called without the lock. */
+void index_prefetch(const struct index *index, const struct key *keys, uint32_t n, uint64_t *hashes);
 
 /* The same for records that are about to be pinned or unpinned. Without the lock. */
 void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n);
 
 /* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
+/* The same of keys that went through index_prefetch. */
+void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
+			 uint32_t class_mask, struct index_hit *hits);
 
 /* The record whose endpoint is @key, or INDEX_NONE. Finds filling ones too. */
 uint32_t index_find_endpoint(struct index *index, const struct key *key);
@@ -163,15 +167,6 @@ uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
 
-/* Brings near what pinning and touching @n <= INDEX_STEP_KEYS hits of index_lookup will write: their misses overlap. */
-void index_prefetch_uses(struct index *index, const struct index_hit *hits, uint32_t n);
-/* index_pin and index_touch for up to INDEX_STEP_KEYS hits of index_lookup, in the order of the keys and under the same
- * stay under the lock; unknown keys are passed over. Neighbouring pages of one record are one pin. Writes the records
- * pinned, for index_unpin_run, to @ret [n] and returns how many they are. Several times faster than one by one. */
-uint32_t index_pin_run(struct index *index, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret);
-/* index_unpin for up to INDEX_STEP_KEYS records. */
-void index_unpin_run(struct index *index, const uint32_t *records, uint32_t n, const struct index_sink *sink);
-
 /* ---- putting ------------------------------------------------------------------------------------------------- */
 
 /* Opens a record for a run of at most @max_pages pages (0: zero-page record, with @endpoint) after @parent_key; @group as
@@ -184,10 +179,13 @@ struct index_run {
 	uint32_t group;
 	uint32_t flags;               /* RECORD_WHOLE */
 	uint32_t whole_ring;          /* a record of the same WHOLE group, or INDEX_NONE */
+	/* Where the parent key's page is thought to stand, which saves looking it up. Any numbers: they are checked. */
+	uint32_t parent_record;
+	uint16_t parent_page;
 };
 uint32_t index_record_new(struct index *index, const struct index_run *run);
-/* Appends a page whose key is unknown (the caller has just looked). It needs a value before the lock is dropped. */
-uint16_t index_page_append(struct index *index, uint32_t record);
+/* Appends the page of @key, which is unknown (the caller has just looked). It needs a value before the lock is dropped. */
+uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key);
 /* The run is over: the record's length is final, a zero-page twin joins it when both are LIVE. A record without
  * any page or value is freed, its pin with it: false. */
 bool index_record_close(struct index *index, uint32_t record);
@@ -201,6 +199,9 @@ uint32_t index_row_home(struct index *index, const struct key *key);
  * @record, which has none there. */
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 		     uint32_t share, uint32_t entry, uint32_t group);
+/* index_page_append and index_value_add of the page's first value in one. @hash is the key's, of index_prefetch. */
+uint16_t index_page_add(struct index *index, uint32_t record, const struct key *key, uint64_t hash, uint32_t class_index,
+			uint32_t share, uint32_t entry, uint32_t group);
 
 /* The group of @entry is committed (tables_group_publish was called): its mark goes, group = 0. */
 void index_settle(struct index *index, uint32_t entry);

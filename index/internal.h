@@ -137,6 +137,16 @@ static inline struct record_entry *record_table(const struct index *index, uint3
 	return &index->tables->records[number];
 }
 
+/* index_consumed */
+static inline uint64_t place_consumed(const struct index *index, uint32_t record, uint32_t page)
+{
+	const struct record *r = &index->records[record];
+	uint64_t pages = page == INDEX_PAGE_ROW ? r->pages : page + 1u;
+
+	assert(r->state != RECORD_FREE);
+	return record_table(index, record)->start + pages * index->layout->page_tokens;
+}
+
 static inline uint64_t row_hash(uint64_t hash)
 {
 	return mix_64(hash, 0xd6e8feb86659fd93ull);
@@ -189,9 +199,16 @@ static inline bool record_is_zero(const struct record *r)
 /* ---- link.c: parents, children, orphans ------------------------------------------------------------------------ */
 
 void link_find(struct index *index, uint32_t record);    /* links a record that has no parent to it, or orphans it */
+/* The same for a record that has just been made. @parent and @page: where its parent key is thought to stand. */
+void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page);
 uint32_t link_cut(struct index *index, uint32_t record); /* takes it from parent or orphans; the parent, INDEX_NONE */
 /* @key's page or row has come to @record: what waits for it, or can now hang nearer, is linked to it. */
-void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key);
+static inline void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
+{
+	if (index->orphans.count || index->zero_page_records) /* else nobody waits */
+		link_adopt_any(index, record, page, key);
+}
 /* Children of @record at @page (INDEX_NONE: all) look for another parent: the place's key has left the map. */
 void link_disown(struct index *index, uint32_t record, uint32_t page);
 void link_move_children(struct index *index, uint32_t from, uint32_t to, uint32_t to_page); /* all of them */
@@ -258,5 +275,25 @@ bool whole_drop(struct index *index, uint32_t record, const struct index_sink *s
 
 uint32_t record_last_use(const struct index *index, const struct record *r);
 void record_use(struct index *index, struct record *r, uint32_t page, uint32_t tick);
+
+/* ---- the end of an open record ---------------------------------------------------------------------------------- */
+
+/* A page that has no value yet. */
+static inline uint16_t record_append(struct index *index, struct record *r, const struct key *key)
+{
+	struct record_entry *t = record_table(index, record_number(index, r));
+
+	assert(r->state == RECORD_OPEN && r->pages < r->capacity);
+	uint16_t page = r->pages++;
+
+	block_uses(index, r)[page] = index->tick;
+	if (page)
+		record_use(index, r, page - 1u, index->tick);
+	r->tail_children = 0;
+	t->endpoint = *key;
+	t->consumed += index->layout->page_tokens;
+	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
+	return page;
+}
 
 #endif

@@ -37,27 +37,15 @@ size_t keymap_memory_bytes(const struct keymap *map)
 	return touched < all ? touched : all;
 }
 
-bool keymap_insert(struct keymap *map, uint64_t hash, uint32_t ref)
+uint32_t keymap_pass_on(struct keymap *map, uint32_t home)
 {
-	uint32_t home = keymap_home(map, hash);
 	uint32_t b = home;
-	uint32_t free_slots;
 
-	if (map->count >= map->bucket_count * (uint64_t)KEYMAP_SLOTS)
-		return false;
-	while (!(free_slots = keymap_match(&map->buckets[b], 0)))
+	while (!keymap_match(&map->buckets[b], 0))
 		b = keymap_next_bucket(map, b);
-
-	unsigned slot = (unsigned)__builtin_ctz(free_slots);
-
 	for (uint32_t p = home; p != b; p = keymap_next_bucket(map, p))
 		map->buckets[p].passed_on++;
-	map->buckets[b].tag[slot] = keymap_tag(hash);
-	map->buckets[b].ref[slot] = ref;
-	map->count++;
-	if (map->count > map->high)
-		map->high = map->count;
-	return true;
+	return b;
 }
 
 /* Bucket and slot of @ref; false when it is not in the map. */

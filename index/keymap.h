@@ -51,8 +51,8 @@ void keymap_deinit(struct keymap *map);
 /* Bytes touched, estimated: buckets fill at random. */
 size_t keymap_memory_bytes(const struct keymap *map);
 
-/* @ref's key hashes to @hash and is not there yet in this kind. False: every bucket is full. */
-bool keymap_insert(struct keymap *map, uint64_t hash, uint32_t ref);
+/* The first bucket with room from full @home on; those before it pass a key on to it. There is one. */
+uint32_t keymap_pass_on(struct keymap *map, uint32_t home);
 /* Where @ref stands, to be overwritten with another number of the same key, or NULL. */
 uint32_t *keymap_place(const struct keymap *map, uint64_t hash, uint32_t ref);
 void keymap_remove(struct keymap *map, uint64_t hash, uint32_t ref); /* it is there */
@@ -113,6 +113,29 @@ static inline uint32_t keymap_match(const struct keymap_bucket *bucket, uint8_t 
 static inline uint32_t keymap_next_bucket(const struct keymap *map, uint32_t bucket)
 {
 	return bucket + 1 == map->bucket_count ? 0 : bucket + 1;
+}
+
+/* @ref's key hashes to @hash and is not there yet in this kind. False: every bucket is full. */
+static inline bool keymap_insert(struct keymap *map, uint64_t hash, uint32_t ref)
+{
+	uint32_t b = keymap_home(map, hash);
+	uint32_t free_slots = keymap_match(&map->buckets[b], 0);
+
+	if (map->count >= map->bucket_count * (uint64_t)KEYMAP_SLOTS)
+		return false;
+	if (__builtin_expect(!free_slots, 0)) {
+		b = keymap_pass_on(map, b);
+		free_slots = keymap_match(&map->buckets[b], 0);
+	}
+
+	unsigned slot = (unsigned)__builtin_ctz(free_slots);
+
+	map->buckets[b].tag[slot] = keymap_tag(hash);
+	map->buckets[b].ref[slot] = ref;
+	map->count++;
+	if (map->count > map->high)
+		map->high = map->count;
+	return true;
 }
 
 /* The number with @key for which @fits(context, number) holds, or KEYMAP_NONE. */

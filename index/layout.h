@@ -95,6 +95,14 @@ static inline bool layout_is_row(const struct layout *layout, uint32_t class_ind
 	return layout->class[class_index].kind == VALUE_STATE;
 }
 
+/* Do pages end at @tokens? */
+static inline bool layout_is_page_end(const struct layout *layout, uint64_t tokens)
+{
+	uint32_t page = layout->page_tokens;
+
+	return !(page & (page - 1)) ? !(tokens & (page - 1)) : tokens % page == 0; /* mostly no division */
+}
+
 /* Does the page that ends at @consumed tokens carry a value of @class_index? */
 static inline bool layout_has_value(const struct layout *layout, uint32_t class_index, uint64_t consumed)
 {

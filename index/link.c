@@ -46,7 +46,7 @@ static bool link_target(const struct index *index, uint32_t record, uint32_t *re
 		if (entry != INDEX_NONE) {
 			const struct entry *e = &index->tables->entries[entry];
 
-			if (e->record != record && index_consumed(index, e->record, e->page) == t->start) {
+			if (e->record != record && place_consumed(index, e->record, e->page) == t->start) {
 				*ret_record = e->record;
 				*ret_page = e->page;
 				return true;
@@ -56,7 +56,7 @@ static bool link_target(const struct index *index, uint32_t record, uint32_t *re
 	if (r->flags & RECORD_FLAG_ROOT || !place_of_key(index, &t->parent_key, &parent, &page) || parent == record)
 		return false;
 
-	uint64_t consumed = index_consumed(index, parent, (uint16_t)page);
+	uint64_t consumed = place_consumed(index, parent, page);
 
 	if (record_is_zero(r) ? consumed >= t->start : consumed != t->start)
 		return false;
@@ -65,7 +65,7 @@ static bool link_target(const struct index *index, uint32_t record, uint32_t *re
 	return true;
 }
 
-static void attach(struct index *index, uint32_t record, uint32_t parent, uint32_t page)
+static inline void attach(struct index *index, uint32_t record, uint32_t parent, uint32_t page)
 {
 	struct record *r = &index->records[record];
 	struct record *p = &index->records[parent];
@@ -163,6 +163,31 @@ void link_find(struct index *index, uint32_t record)
 	}
 }
 
+/* Does @page of @parent stand at the parent key of @record, and end where it starts? A key stands at one page only. */
+static bool stands_before(const struct index *index, uint32_t record, uint32_t parent, uint32_t page)
+{
+	const struct record_entry *t = record_table(index, record);
+
+	if (parent >= index->record_top || page >= index->records[parent].pages)
+		return false;
+
+	const struct record *p = &index->records[parent];
+	uint32_t word = p->state == RECORD_FREE ? WORD_NONE : place_any(index, p, page);
+
+	return word != WORD_NONE && key_equal(&index->tables->entries[word & WORD_ENTRY].key, &t->parent_key) &&
+	       place_consumed(index, parent, page) == t->start;
+}
+
+void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page)
+{
+	const struct record *r = &index->records[record];
+
+	if (!record_is_zero(r) && !(r->flags & RECORD_FLAG_ROOT) && stands_before(index, record, parent, page))
+		attach(index, record, parent, page);
+	else
+		link_find(index, record);
+}
+
 uint32_t link_cut(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -197,7 +222,7 @@ uint32_t link_cut(struct index *index, uint32_t record)
 	return parent;
 }
 
-void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
+void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key)
 {
 	uint32_t parent, at;
 

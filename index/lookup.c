@@ -8,10 +8,14 @@
  */
 #include "index/internal.h"
 
-void index_prefetch(const struct index *index, const struct key *keys, uint32_t n)
+void index_prefetch(const struct index *index, const struct key *keys, uint32_t n, uint64_t *hashes)
 {
-	for (uint32_t i = 0; i < n; i++)
-		__builtin_prefetch(&index->map.buckets[keymap_home(&index->map, keymap_hash(&index->map, &keys[i]))]);
+	const struct keymap *map = &index->map;
+
+	for (uint32_t i = 0; i < n; i++) {
+		hashes[i] = keymap_hash(map, &keys[i]);
+		__builtin_prefetch(&map->buckets[keymap_home(map, hashes[i])]);
+	}
 }
 
 /* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
@@ -75,36 +79,45 @@ static uint32_t page_classes(const struct index *index, uint32_t class_mask)
 
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits)
 {
+	uint64_t hashes[INDEX_STEP_KEYS];
+
+	assert(n <= INDEX_STEP_KEYS);
+	index_prefetch(index, keys, n, hashes);
+	index_lookup_hashed(index, keys, hashes, n, class_mask, hits);
+}
+
+void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
+	uint32_t class_mask, struct index_hit *hits)
+{
 	const struct keymap *map = &index->map;
 	const struct entry *entries = index->tables->entries;
 	bool single = index->page_columns == 1;
-	uint64_t hash[INDEX_STEP_KEYS];
-	uint32_t entry[INDEX_STEP_KEYS];
+	uint64_t perhaps = 0; /* bit i: key i may be there */
 
 	lock_assert_held(index->guard);
 	assert(n <= INDEX_STEP_KEYS);
 	class_mask = page_classes(index, class_mask);
 	for (uint32_t i = 0; i < n; i++) {
-		hash[i] = keymap_hash(map, &keys[i]);
-		__builtin_prefetch(&map->buckets[keymap_home(map, hash[i])]);
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash[i])];
-		uint32_t match = keymap_match(bucket, keymap_tag(hash[i]));
+		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hashes[i])];
+		uint32_t match = keymap_match(bucket, keymap_tag(hashes[i]));
 
+		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
 		/* Mostly the first one with the tag is it, or there is none. */
 		if (match)
 			__builtin_prefetch(&entries[bucket->ref[__builtin_ctz(match)]]);
+		if (match || bucket->passed_on)
+			perhaps |= 1ull << i;
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		entry[i] = keymap_find(map, hash[i], &keys[i], fits_page, index);
-		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
-		if (entry[i] == INDEX_NONE)
+	for (; perhaps; perhaps &= perhaps - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(perhaps);
+		uint32_t entry = keymap_find(map, hashes[i], &keys[i], fits_page, index);
+
+		if (entry == INDEX_NONE)
 			continue;
-		hits[i].record = entries[entry[i]].record;
-		hits[i].page = entries[entry[i]].page;
+		hits[i].record = entries[entry].record;
+		hits[i].page = entries[entry].page;
 		if (single) {
-			hit_single(index, entry[i], class_mask != 0, &hits[i]);
+			hit_single(index, entry, class_mask != 0, &hits[i]);
 		} else {
 			__builtin_prefetch(&index->records[hits[i].record]);
 			__builtin_prefetch(&index->tables->records[hits[i].record].start);

@@ -100,7 +100,7 @@ uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const 
 
 	struct entry *e = &tables->entries[number];
 
-	tables_unseal_entry(tables, number);
+	tables_unseal(&e->check);
 	e->key = *key;
 	e->record = record;
 	e->page = (uint16_t)page;
@@ -108,7 +108,7 @@ uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const 
 	e->share = 0;
 	e->group = 0;
 	e->state = ENTRY_HOLLOW;
-	tables_seal_entry(tables, number);
+	tables_seal_entry(e, number);
 	index->counters.hollow_pages++;
 	return number;
 }

@@ -48,17 +48,27 @@ void record_give_back_number(struct index *index, uint32_t number)
 	index->record_free = number;
 }
 
+/* A loop and no memset(), which costs more than the block of a short record. */
+static uint32_t *words_fill(uint32_t *to, uint32_t n, uint32_t value)
+{
+	__asm__("" : "+r"(value)); /* the compiler would make it a memset() */
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = value;
+	return to + n;
+}
+
 bool record_make_block(struct index *index, struct record *r, uint32_t capacity)
 {
-	uint32_t words = block_words(index, capacity);
+	uint32_t *words;
 
-	r->block = arena_alloc(&index->arena, words);
+	r->block = arena_alloc(&index->arena, block_words(index, capacity));
 	if (r->block == ARENA_NONE)
 		return false;
 	r->capacity = (uint16_t)capacity;
-	memset(arena_at(&index->arena, r->block), 0xff, words * sizeof(uint32_t));
-	for (uint32_t i = 0; i < (capacity ? capacity : 1); i++)
-		block_uses(index, r)[i] = index->tick;
+	words = arena_at(&index->arena, r->block);
+	words = words_fill(words, capacity * index->page_columns, WORD_NONE);
+	words = words_fill(words, capacity ? capacity : 1, index->tick);
+	words_fill(words, index->row_columns, WORD_NONE);
 	return true;
 }
 
@@ -81,6 +91,8 @@ static void block_fit(struct index *index, struct record *r)
 
 uint32_t index_record_new(struct index *index, const struct index_run *run)
 {
+	static const struct key no_key;
+
 	lock_assert_held(index->guard);
 	assert(run->max_pages < INDEX_PAGE_ROW && (run->max_pages > 0 || run->endpoint));
 	assert(run->max_pages > 0 || index->row_columns > 0);
@@ -102,44 +114,28 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	r->flags = (uint8_t)((run->parent_key ? 0 : RECORD_FLAG_ROOT) |
 			     (run->flags & RECORD_WHOLE ? RECORD_FLAG_WHOLE : 0));
 
-	tables_unseal_record(index->tables, number);
-	memset(&t->parent_key, 0, sizeof(t->parent_key));
-	memset(&t->endpoint, 0, sizeof(t->endpoint));
-	if (run->parent_key)
-		t->parent_key = *run->parent_key;
-	if (!run->max_pages)
-		t->endpoint = *run->endpoint;
+	tables_unseal(&t->check);
+	t->parent_key = run->parent_key ? *run->parent_key : no_key;
+	t->endpoint = run->max_pages ? no_key : *run->endpoint;
 	t->consumed = t->start = run->consumed;
 	t->pages = 0;
 	t->flags = RECORD_USED | (run->parent_key ? 0 : RECORD_ROOT) | (run->flags & RECORD_WHOLE);
 	t->group = run->group;
 	t->whole_next = TABLES_NONE;
 	t->created_s = t->last_use_s = index->now_s;
-	tables_seal_record(index->tables, number);
+	tables_seal_record(t, number);
 
 	if (run->flags & RECORD_WHOLE)
 		whole_insert(index, number, run->whole_ring);
 	index->zero_page_records += record_is_zero(r);
-	link_find(index, number);
+	link_new(index, number, run->parent_record, run->parent_page);
 	return number;
 }
 
-uint16_t index_page_append(struct index *index, uint32_t record)
+uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key)
 {
-	struct record *r = &index->records[record];
-	struct record_entry *t = record_table(index, record);
-
 	lock_assert_held(index->guard);
-	assert(r->state == RECORD_OPEN && r->pages < r->capacity);
-	uint16_t page = r->pages++;
-
-	block_uses(index, r)[page] = index->tick;
-	if (page)
-		record_use(index, r, page - 1u, index->tick);
-	r->tail_children = 0;
-	t->consumed += index->layout->page_tokens;
-	__atomic_store_n(&t->pages, r->pages, __ATOMIC_RELEASE);
-	return page;
+	return record_append(index, &index->records[record], key);
 }
 
 /* ---- length ---------------------------------------------------------------------------------------------------- */
@@ -174,8 +170,11 @@ static void record_name_goes(struct index *index, struct record *r)
 
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
-	if (pages != r->pages)
+	if (pages != r->pages) {
 		record_name_goes(index, r);
+		/* Under another name it is another record: who has the old one open hears that it is gone. */
+		r->generation += r->state == RECORD_LIVE;
+	}
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);
 	record_copy_endpoint(index, r);
@@ -219,6 +218,8 @@ bool index_record_close(struct index *index, uint32_t record)
 	assert(r->state == RECORD_OPEN);
 	r->state = RECORD_FILLING;
 	link_recount(index, r);
+	if (r->pages && r->pages == r->capacity && place_has_value(index, r, r->pages - 1u))
+		return true; /* as long as it was to be; its endpoint has been kept page by page */
 	record_trim(index, r);
 	if (r->pages || r->flags & RECORD_FLAG_ROW) {
 		if (r->pages < r->capacity)

@@ -5,84 +5,29 @@
 #include <errno.h>
 #include <string.h>
 
-#include "index/mix.h"
-
-#define TABLES_VERSION 1u
+#define TABLES_VERSION 2u
 #define TABLES_ALIGN 4096u
 #define TABLES_MAX_ENTRIES 0x3fffff00u /* an entry number and two marks fit in a word */
-
-enum tables_kind {
-	KIND_HEADER = 1,
-	KIND_ENTRY,
-	KIND_RECORD,
-	KIND_GROUP,
-	KIND_GRANT
-};
-
-/* Where a check starts: it tells kinds and numbers apart, and never lets zero-filled memory look intact. */
-static uint64_t check_start(enum tables_kind kind, uint32_t number)
-{
-	return mix_64(0x9ae16a3b2f90404full + kind, 0xc2b2ae3d27d4eb4full ^ number);
-}
-
-static uint64_t check_key(uint64_t check, const struct key *key)
-{
-	return mix_64(mix_64(check ^ key->words[0], 0xa0761d6478bd642full ^ key->words[1]) ^ key->words[2],
-		0xe7037ed1a0b428dbull ^ key->words[3]);
-}
 
 static uint64_t check_word(uint64_t check, uint64_t word)
 {
 	return mix_64(check ^ word, 0x8ebc6af09c88c6e3ull);
 }
 
-/* 0 is what unseal leaves. */
-static uint64_t check_end(uint64_t check)
-{
-	return check ? check : 1;
-}
-
-static uint64_t entry_check(const struct tables *tables, uint32_t number)
-{
-	const struct entry *e = &tables->entries[number];
-	uint64_t check = check_key(check_start(KIND_ENTRY, number), &e->key);
-
-	return check_end(
-		check_word(check, (uint64_t)e->page | (uint64_t)e->class_index << 16 | (uint64_t)e->share << 24));
-}
-
-static uint64_t record_check(const struct tables *tables, uint32_t number)
-{
-	const struct record_entry *r = &tables->records[number];
-
-	return check_end(check_word(check_key(check_start(KIND_RECORD, number), &r->parent_key), r->start));
-}
-
-static uint64_t group_check(const struct tables *tables, uint32_t number)
-{
-	const struct group_entry *g = &tables->groups[number];
-	uint64_t check = check_start(KIND_GROUP, number);
-	uint64_t id[2];
-
-	memcpy(id, g->client_id, sizeof(id));
-	check = check_word(check_word(check, id[0]), id[1]);
-	return check_end(check_word(check_word(check, g->plan), g->number));
-}
-
 static uint64_t grant_check(const struct tables *tables, uint32_t number)
 {
 	const struct grant_entry *g = &tables->grants[number];
-	uint64_t check = check_start(KIND_GRANT, number);
+	uint64_t check = tables_check_number(TABLES_KIND_GRANT, number);
 
 	check = check_word(check_word(check_word(check, g->offset), g->length), g->slot_bytes);
 	check = check_word(check, (uint64_t)g->first_entry << 32 | g->slots);
 	check = check_word(check, (uint64_t)g->class_index << 48 | (uint64_t)g->share << 32 | g->node);
-	return check_end(check_word(check, (uint64_t)g->generation << 32 | g->used));
+	return tables_check_end(check, (uint64_t)g->generation << 32 | g->used);
 }
 
 static uint64_t header_check(const struct tables_header *h)
 {
-	uint64_t check = check_start(KIND_HEADER, h->version);
+	uint64_t check = tables_check_number(TABLES_KIND_HEADER, h->version);
 	uint64_t words[6];
 
 	memcpy(words, h->identity, 32);
@@ -92,7 +37,7 @@ static uint64_t header_check(const struct tables_header *h)
 	check = check_word(check, (uint64_t)h->groups << 32 | h->entries);
 	for (unsigned i = 0; i < 6; i++)
 		check = check_word(check, words[i]);
-	return check_end(check);
+	return tables_check_end(check, 0);
 }
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
@@ -188,54 +133,7 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 	return 0;
 }
 
-/* ---- seals --------------------------------------------------------------------------------------------------- */
-
-/* A release store keeps what was written before it before it; the fence keeps what is written next after it. */
-static void unseal(uint64_t *check)
-{
-	__atomic_store_n(check, 0, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-}
-
-void tables_unseal_entry(struct tables *tables, uint32_t number)
-{
-	unseal(&tables->entries[number].check);
-}
-
-void tables_unseal_record(struct tables *tables, uint32_t number)
-{
-	unseal(&tables->records[number].check);
-}
-
-void tables_seal_entry(struct tables *tables, uint32_t number)
-{
-	__atomic_store_n(&tables->entries[number].check, entry_check(tables, number), __ATOMIC_RELEASE);
-}
-
-bool tables_entry_intact(const struct tables *tables, uint32_t number)
-{
-	return tables->entries[number].check == entry_check(tables, number);
-}
-
-void tables_seal_record(struct tables *tables, uint32_t number)
-{
-	__atomic_store_n(&tables->records[number].check, record_check(tables, number), __ATOMIC_RELEASE);
-}
-
-bool tables_record_intact(const struct tables *tables, uint32_t number)
-{
-	return tables->records[number].check == record_check(tables, number);
-}
-
-void tables_seal_group(struct tables *tables, uint32_t number)
-{
-	__atomic_store_n(&tables->groups[number].check, group_check(tables, number), __ATOMIC_RELEASE);
-}
-
-bool tables_group_intact(const struct tables *tables, uint32_t number)
-{
-	return tables->groups[number].check == group_check(tables, number);
-}
+/* ---- seals of grants, which are rare -------------------------------------------------------------------------- */
 
 void tables_seal_grant(struct tables *tables, uint32_t number)
 {

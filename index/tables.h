@@ -25,7 +25,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "index/mix.h"
 #include "store/base/why.h"
 
 #define TABLES_NONE 0xffffffffu
@@ -158,16 +160,94 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 /* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
 
+enum tables_kind { TABLES_KIND_HEADER = 1, TABLES_KIND_ENTRY, TABLES_KIND_RECORD, TABLES_KIND_GROUP, TABLES_KIND_GRANT };
+
+/* A check multiplies as few words after one another as it can: it is made for every page. */
+static inline uint64_t tables_check_pair(uint64_t a, uint64_t b)
+{
+	return mix_64(a ^ 0xa0761d6478bd642full, b ^ 0xe7037ed1a0b428dbull);
+}
+
+/* Tells kinds and numbers apart, and never lets zero-filled memory look intact. */
+static inline uint64_t tables_check_number(enum tables_kind kind, uint32_t number)
+{
+	return 0x9ae16a3b2f90404full + ((uint64_t)kind << 32 | number) * 0xc2b2ae3d27d4eb4full;
+}
+
+/* 0 is what unseal leaves. */
+static inline uint64_t tables_check_end(uint64_t a, uint64_t b)
+{
+	uint64_t check = mix_64(a, b ^ 0x8ebc6af09c88c6e3ull);
+
+	return check ? check : 1;
+}
+
+static inline uint64_t tables_check_key(const struct key *key, uint64_t word, uint64_t start)
+{
+	return tables_check_end(tables_check_pair(key->words[0], key->words[1]) ^ start,
+				tables_check_pair(key->words[2], key->words[3]) + word);
+}
+
+static inline uint64_t tables_entry_check(const struct entry *e, uint32_t number)
+{
+	return tables_check_key(&e->key, (uint64_t)e->page | (uint64_t)e->class_index << 16 | (uint64_t)e->share << 24,
+				tables_check_number(TABLES_KIND_ENTRY, number));
+}
+
+static inline uint64_t tables_record_check(const struct record_entry *r, uint32_t number)
+{
+	return tables_check_key(&r->parent_key, r->start, tables_check_number(TABLES_KIND_RECORD, number));
+}
+
+static inline uint64_t tables_group_check(const struct group_entry *g, uint32_t number)
+{
+	uint64_t id[2];
+
+	memcpy(id, g->client_id, sizeof(id));
+	return tables_check_end(tables_check_pair(id[0], id[1]) ^ tables_check_number(TABLES_KIND_GROUP, number),
+				tables_check_pair(g->plan, g->number));
+}
+
 /* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells
- * whether it is right. */
-void tables_unseal_entry(struct tables *tables, uint32_t number);
-void tables_unseal_record(struct tables *tables, uint32_t number);
-void tables_seal_entry(struct tables *tables, uint32_t number);
-bool tables_entry_intact(const struct tables *tables, uint32_t number);
-void tables_seal_record(struct tables *tables, uint32_t number);
-bool tables_record_intact(const struct tables *tables, uint32_t number);
-void tables_seal_group(struct tables *tables, uint32_t number);
-bool tables_group_intact(const struct tables *tables, uint32_t number);
+ * whether it is right. Here, because every put makes entries, records and groups; by pointer, so that the compiler knows
+ * what was written and a check is not read back from bytes that are still on their way to memory. */
+static inline void tables_unseal(uint64_t *check)
+{
+	/* A release store keeps what was written before it before it; the fence keeps what is written next after it. */
+	__atomic_store_n(check, 0, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static inline void tables_seal_entry(struct entry *e, uint32_t number)
+{
+	__atomic_store_n(&e->check, tables_entry_check(e, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_entry_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->entries[number].check == tables_entry_check(&tables->entries[number], number);
+}
+
+static inline void tables_seal_record(struct record_entry *r, uint32_t number)
+{
+	__atomic_store_n(&r->check, tables_record_check(r, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_record_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->records[number].check == tables_record_check(&tables->records[number], number);
+}
+
+static inline void tables_seal_group(struct group_entry *g, uint32_t number)
+{
+	__atomic_store_n(&g->check, tables_group_check(g, number), __ATOMIC_RELEASE);
+}
+
+static inline bool tables_group_intact(const struct tables *tables, uint32_t number)
+{
+	return tables->groups[number].check == tables_group_check(&tables->groups[number], number);
+}
+
 void tables_seal_grant(struct tables *tables, uint32_t number);
 bool tables_grant_intact(const struct tables *tables, uint32_t number);
 

@@ -19,6 +19,17 @@ static uint32_t *value_word(const struct index *index, uint32_t entry, struct re
 	return &words[column];
 }
 
+/* The place's key is new to the map: @entry is its anchor. @hash is the place's. */
+static inline void value_anchor(struct index *index, uint32_t record, uint32_t page, const struct key *key, uint64_t hash,
+	uint32_t entry)
+{
+	bool there = keymap_insert(&index->map, hash, entry);
+
+	assert(there); /* max_pages was too small */
+	if (page != INDEX_PAGE_ROW || record_is_zero(&index->records[record]))
+		link_adopt(index, record, page, key);
+}
+
 /* The place has had no value: its key gets @entry as anchor. */
 static void value_first(
 	struct index *index, struct record *r, uint32_t page, const struct key *key, uint32_t entry, uint32_t hollow)
@@ -27,27 +38,40 @@ static void value_first(
 
 	if (page == INDEX_PAGE_ROW)
 		r->flags |= RECORD_FLAG_ROW;
-	if (hollow != INDEX_NONE) {
-		*keymap_place(&index->map, hash, hollow) = entry;
-		hollow_free(index, hollow);
+	if (hollow == INDEX_NONE) {
+		value_anchor(index, record_number(index, r), page, key, hash, entry);
 		return;
 	}
-	bool there = keymap_insert(&index->map, hash, entry);
+	*keymap_place(&index->map, hash, hollow) = entry;
+	hollow_free(index, hollow);
+}
 
-	assert(there); /* max_pages was too small */
-	if (page != INDEX_PAGE_ROW || record_is_zero(r))
-		link_adopt(index, record_number(index, r), page, key);
+/* The entry of a value that is about to get its name. */
+static inline void entry_fill(struct index *index, uint32_t entry, const struct key *key, uint32_t record, uint32_t page,
+	uint32_t class_index, uint32_t share, uint32_t group)
+{
+	struct entry *e = &index->tables->entries[entry];
+
+	assert(e->state == ENTRY_FREE && group != 0);
+	tables_unseal(&e->check);
+	e->key = *key;
+	e->record = record;
+	e->page = (uint16_t)page;
+	e->class_index = (uint8_t)class_index;
+	e->share = (uint8_t)share;
+	e->group = group;
+	e->state = ENTRY_VALUE;
+	tables_seal_entry(e, entry);
 }
 
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 	uint32_t share, uint32_t entry, uint32_t group)
 {
 	struct record *r = &index->records[record];
-	struct entry *e = &index->tables->entries[entry];
 	uint32_t n, column = layout_column(index->layout, class_index, share);
 
 	lock_assert_held(index->guard);
-	assert(r->state != RECORD_FREE && e->state == ENTRY_FREE && group != 0);
+	assert(r->state != RECORD_FREE);
 	assert(layout_is_row(index->layout, class_index) == (page == INDEX_PAGE_ROW));
 	assert(page == INDEX_PAGE_ROW || page < r->pages);
 
@@ -56,16 +80,7 @@ void index_value_add(struct index *index, uint32_t record, uint16_t page, const 
 	uint32_t hollow = INDEX_NONE;
 
 	assert(column < n && !word_is_value(words[column]));
-	tables_unseal_entry(index->tables, entry);
-	e->key = *key;
-	e->record = record;
-	e->page = page;
-	e->class_index = (uint8_t)class_index;
-	e->share = (uint8_t)share;
-	e->group = group;
-	e->state = ENTRY_VALUE;
-	tables_seal_entry(index->tables, entry);
-
+	entry_fill(index, entry, key, record, page, class_index, share, group);
 	if (before != WORD_NONE && before & WORD_HOLLOW) {
 		hollow = before & WORD_ENTRY;
 		words[0] = WORD_NONE;
@@ -75,6 +90,23 @@ void index_value_add(struct index *index, uint32_t record, uint16_t page, const 
 	r->unsettled++;
 	if (before == WORD_NONE)
 		value_first(index, r, page, key, entry, hollow);
+}
+
+uint16_t index_page_add(struct index *index, uint32_t record, const struct key *key, uint64_t hash, uint32_t class_index,
+	uint32_t share, uint32_t entry, uint32_t group)
+{
+	struct record *r = &index->records[record];
+	uint32_t column = layout_column(index->layout, class_index, share);
+
+	lock_assert_held(index->guard);
+	assert(!layout_is_row(index->layout, class_index) && column < index->page_columns);
+	uint16_t page = record_append(index, r, key);
+
+	entry_fill(index, entry, key, record, page, class_index, share, group);
+	block_values(index, r, page)[column] = entry | WORD_PREPARED;
+	r->unsettled++;
+	value_anchor(index, record, page, key, hash, entry);
+	return page;
 }
 
 void index_settle(struct index *index, uint32_t entry)

@@ -24,6 +24,7 @@ struct chunk {
 	uint32_t page_classes; /* of the handle's classes, those with page values */
 	uint32_t count;
 	struct key keys[INDEX_STEP_KEYS];
+	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
 };
 
@@ -153,7 +154,7 @@ static bool chunk_fetch(struct chunk *k)
 		k->count = INDEX_STEP_KEYS;
 	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
-	index_prefetch(k->space->index, k->keys, k->count);
+	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
 	if (h->run_count + INDEX_STEP_KEYS > h->run_capacity) {
 		uint32_t capacity = 2 * h->run_capacity + 2 * INDEX_STEP_KEYS;
 		struct run *runs = realloc(h->runs, capacity * sizeof(*runs));
@@ -260,9 +261,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	struct get_start *call = k->call;
 	struct handle *h = k->handle;
 
-	index_lookup(k->space->index, k->keys, k->count, h->class_mask, k->hits);
-	if (!call->missed)
-		index_prefetch_uses(k->space->index, k->hits, k->count);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t key = call->key + i;
@@ -540,6 +539,7 @@ int probe_step(struct probe *call, struct why *why)
 	uint32_t stop = call->key + PUT_STEP_KEYS;
 	struct index_hit hits[INDEX_STEP_KEYS];
 	struct key keys[INDEX_STEP_KEYS];
+	uint64_t hashes[INDEX_STEP_KEYS];
 
 	if (!call->key_count)
 		return why_set(why, EINVAL, "an empty batch: 0 keys");
@@ -554,9 +554,9 @@ int probe_step(struct probe *call, struct why *why)
 		n = n > INDEX_STEP_KEYS ? INDEX_STEP_KEYS : n;
 		memcpy(keys, &call->keys[call->key], n * sizeof(keys[0]));
 		__asm__ __volatile__("" : : "r"(keys) : "memory");
-		index_prefetch(space->index, keys, n);
+		index_prefetch(space->index, keys, n, hashes);
 		lock_take(&space->lock);
-		index_lookup(space->index, keys, n, ~0u, hits);
+		index_lookup_hashed(space->index, keys, hashes, n, ~0u, hits);
 		lock_drop(&space->lock);
 		for (uint32_t i = 0; i < n; i++) {
 			word |= (uint64_t)hits[i].complete << i;

@@ -24,28 +24,33 @@ struct chunk {
 	struct put_plan *plan;
 	const struct layout *layout;
 	uint32_t from, count;      /* keys of the call */
+	uint32_t new_values;
+	uint32_t unknown;          /* keys that have no place yet: how many slots are made free at a time */
 	struct key keys[INDEX_STEP_KEYS];
+	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
-	bool seen[256];            /* by fold(): a new key was named in this chunk, so look again before naming another */
+	uint64_t seen[16];         /* bits, by hash: a key was named in this chunk, so look again before naming another */
 };
 
-/* A byte that differs for most pairs of keys, however they are made. */
-static uint32_t fold(const struct key *key)
+/* Has a key like number @i of the chunk been seen? It is now. */
+static bool seen_before(struct chunk *k, uint32_t i)
 {
-	uint64_t word = key->words[0] ^ key->words[1] ^ key->words[2] ^ key->words[3];
+	uint64_t *word = &k->seen[k->hashes[i] / 64 % 16];
+	uint64_t bit = 1ull << k->hashes[i] % 64;
+	bool before = *word & bit;
 
-	return (uint32_t)((word * 0x9e3779b97f4a7c15ull) >> 56);
+	*word |= bit;
+	return before;
 }
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
-static uint32_t mask_of(const struct layout *layout, bool rows)
+static uint32_t row_mask(const struct layout *layout)
 {
 	uint32_t mask = 0;
 
 	for (uint32_t c = 0; c < layout->classes; c++)
-		if (layout_is_row(layout, c) == rows)
-			mask |= 1u << c;
+		mask |= (uint32_t)layout_is_row(layout, c) << c;
 	return mask;
 }
 
@@ -61,10 +66,9 @@ uint64_t put_answer_count(const struct layout *layout, uint32_t class_mask, uint
 	return n;
 }
 
-static int check_group(const struct put_start *call, const struct layout *layout, uint32_t i, struct why *why)
+static int check_group(const struct put_start *call, const struct layout *layout, uint32_t rows, uint32_t i, struct why *why)
 {
 	const struct put_group *g = &call->groups[i];
-	uint32_t rows = mask_of(layout, true);
 	uint64_t tokens = (uint64_t)g->keys * layout->page_tokens;
 
 	if (!g->keys)
@@ -87,7 +91,7 @@ static int check_group(const struct put_start *call, const struct layout *layout
 	if (!(g->class_mask & ~rows))
 		return why_set(why, EINVAL, "group %u: class mask 0x%x has state classes alone; that needs ROW_ONLY", i,
 			       g->class_mask);
-	if (g->consumed % layout->page_tokens)
+	if (!layout_is_page_end(layout, g->consumed))
 		return why_set(why, EINVAL, "group %u: it ends at %llu tokens, within a page of %u", i,
 			       (unsigned long long)g->consumed, layout->page_tokens);
 	if (g->consumed < tokens || (g->flags & PUT_ROOT && g->consumed != tokens))
@@ -101,6 +105,7 @@ static int check_group(const struct put_start *call, const struct layout *layout
 static int check_call(const struct put_start *call, struct why *why)
 {
 	const struct session *s = call->session;
+	uint32_t rows = row_mask(s->space->layout);
 	uint64_t keys = 0;
 
 	if (s->read_only)
@@ -115,7 +120,7 @@ static int check_call(const struct put_start *call, struct why *why)
 		return why_set(why, EINVAL, "class mask 0x%x: the layout has %u classes", call->class_mask,
 			       s->space->layout->classes);
 	for (uint32_t i = 0; i < call->group_count; i++) {
-		int r = check_group(call, s->space->layout, i, why);
+		int r = check_group(call, s->space->layout, rows, i, why);
 
 		if (r)
 			return r;
@@ -155,6 +160,45 @@ static struct put_plan *plan_new(struct session *s, uint64_t id, uint32_t groups
 	return plan;
 }
 
+/* What is the same for all keys and groups of the call. Answers stand in the order of classes, whatever their kind. */
+static void call_classes(struct put_start *call)
+{
+	const struct space *space = call->session->space;
+	const struct layout *layout = space->layout;
+
+	call->row_mask = row_mask(layout);
+	call->classes = call->page_classes = call->always = 0;
+	call->fits = true;
+	call->prepared_limit = space->host->config.memory_bytes / SESSION_PREPARED_PART;
+	for (uint32_t rows = 0; rows < 2; rows++) {
+		uint64_t *answers = call->answers;
+
+		for (uint32_t c = 0; c < layout->classes; c++) {
+			bool row = layout_is_row(layout, c);
+			uint32_t share = call->session->share[c];
+
+			if (!(call->class_mask >> c & 1))
+				continue;
+			if (row == rows)
+				call->class[call->classes++] = (struct put_class){
+					.number = c,
+					.share = share,
+					.every_pages = row ? 0 : layout->class[c].every_pages,
+					.capacity = space->capacity[c][share],
+				.slot_bytes = layout->class[c].share[share].slot_bytes,
+					.answers = answers,
+					.cursor = { .grant = SLOTS_NONE },
+				};
+			call->fits &= (row ? 1 : call->key_count) <= space->capacity[c][share];
+			if (!row && layout->class[c].every_pages == 1)
+				call->always |= 1u << c;
+			answers += row ? call->group_count : call->key_count;
+		}
+		if (!rows)
+			call->page_classes = call->classes;
+	}
+}
+
 int put_start_begin(struct put_start *call, struct why *why)
 {
 	struct session *s = call->session;
@@ -182,9 +226,9 @@ int put_start_begin(struct put_start *call, struct why *why)
 	call->p = plan;
 	call->new_values = call->groups_ok = 0;
 	call->group = call->key = call->in_group = 0;
-	call->run = INDEX_NONE;
-	for (uint32_t c = 0; c < LAYOUT_MAX_CLASSES; c++)
-		call->cursor[c].grant = SLOTS_NONE;
+	call->run = call->last_record = INDEX_NONE;
+	call->last_page = 0;
+	call_classes(call);
 	return 0;
 }
 
@@ -235,48 +279,60 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	return free > 0;
 }
 
-/* Under the lock: a slot for one value, neighbouring the group's last one where that is possible. @want: slots to make free
- * if there is none; the group's keys that are left say how long a run is looked for. */
-static uint32_t take_slot(struct chunk *k, uint32_t class_index, uint32_t share, uint32_t want)
+/* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
+ * anywhere. If there is none, room is made for all keys of the chunk that have no place yet. */
+static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run)
 {
-	struct plan_group *open = &k->plan->group[k->call->group];
-	uint32_t run = k->call->groups[k->call->group].keys - k->call->in_group;
+	uint32_t want = run && k->unknown ? k->unknown : 1;
+	struct slots *slots = k->space->slots;
+	struct slots_filter filter = session_filter(k->call->session);
+
+	if (!slots_free_count(slots, class->number, class->share, filter) && !make_room(k, class->number, class->share, want))
+		return SLOTS_NONE;
+	slots_seek(slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
+	return slots_take(slots, &class->cursor, filter);
+}
+
+/* Under the lock: a slot for one value, neighbouring the group's last one where that is possible; SLOTS_NONE: there is no
+ * room. */
+static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
+{
 	struct put_start *call = k->call;
-	struct slots_cursor *cursor = &call->cursor[class_index];
-	struct slots_filter filter = session_filter(call->session);
+	struct plan_group *open = &k->plan->group[call->group];
+	uint32_t run = call->groups[call->group].keys - call->in_group;
 	uint32_t entry = SLOTS_NONE;
 
-	/* a longer group looks for a run of its own once; a single value goes where the last one went */
-	if (cursor->grant != SLOTS_NONE && (run <= 1 || open->sought >> class_index & 1))
-		entry = slots_take(k->space->slots, cursor, filter);
-	if (entry != SLOTS_NONE)
-		return entry;
-	open->sought |= (uint16_t)(1u << class_index);
-	if (!slots_free_count(k->space->slots, class_index, share, filter) && !make_room(k, class_index, share, want))
+	if (call->session->prepared_bytes >= call->prepared_limit)
 		return SLOTS_NONE;
-	slots_seek(k->space->slots, cursor, class_index, share, run ? run : 1, filter);
-	return slots_take(k->space->slots, cursor, filter);
+	/* a longer group looks for a run of its own once; a single value goes where the last one went */
+	if (class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
+		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
+	if (entry == SLOTS_NONE) {
+		open->sought |= (uint16_t)(1u << class->number);
+		entry = take_elsewhere(k, class, run);
+		if (entry == SLOTS_NONE)
+			return SLOTS_NONE;
+	}
+	vec32_push(&k->plan->values, entry);
+	call->session->prepared_bytes += class->slot_bytes;
+	k->new_values++;
+	return entry;
 }
 
 /* ---- one value, one key --------------------------------------------------------------------------------------- */
 
-static void answer_all(struct put_start *call, uint32_t group, uint32_t first, uint32_t keys, uint64_t answer)
+/* The same answer for @keys keys from @first on, of all page classes. */
+static void answer_keys(struct put_start *call, uint32_t first, uint32_t keys, uint64_t answer)
 {
-	const struct layout *layout = call->session->space->layout;
-	uint64_t *at = call->answers;
-
-	for (uint32_t c = 0; c < layout->classes; c++) {
-		if (!(call->class_mask >> c & 1))
-			continue;
-		if (layout_is_row(layout, c)) {
-			at[group] = answer;
-			at += call->group_count;
-			continue;
-		}
+	for (uint32_t c = 0; c < call->page_classes; c++)
 		for (uint32_t i = 0; i < keys; i++)
-			at[first + i] = answer;
-		at += call->key_count;
-	}
+			call->class[c].answers[first + i] = answer;
+}
+
+static void answer_rows(struct put_start *call, uint64_t answer)
+{
+	for (uint32_t c = call->page_classes; c < call->classes; c++)
+		call->class[c].answers[call->group] = answer;
 }
 
 static bool wait_push(struct put_plan *plan, const struct key *key)
@@ -294,18 +350,35 @@ static bool wait_push(struct put_plan *plan, const struct key *key)
 	return true;
 }
 
-/* Under the lock: the answer for one value of @key at (record, page). @fresh: the page has none yet. PUT_ANSWER_NONE: there is no room for it. */
-static uint64_t put_value(struct chunk *k, const struct put_group *g, uint32_t class_index, uint32_t record, uint16_t page,
-			  bool fresh, const struct key *key, uint32_t want)
+/* Does the group want a value of @class on the page that ends at @consumed? */
+static inline bool wants(const struct chunk *k, const struct put_group *g, const struct put_class *class, uint64_t consumed)
+{
+	uint32_t bit = 1u << class->number;
+
+	return g->class_mask & bit && (k->call->always & bit || layout_has_value(k->layout, class->number, consumed));
+}
+
+static bool wants_any(const struct chunk *k, const struct put_group *g, uint64_t consumed)
+{
+	if (g->class_mask & k->call->always)
+		return true;
+	for (uint32_t c = 0; c < k->call->page_classes; c++)
+		if (wants(k, g, &k->call->class[c], consumed))
+			return true;
+	return false;
+}
+
+/* Under the lock: the answer for one value of @key at (record, page), which is known. PUT_ANSWER_NONE: there is no room for
+ * it. */
+static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put_class *class, uint32_t record, uint16_t page,
+			  const struct key *key)
 {
 	struct space *space = k->space;
 	struct put_plan *plan = k->plan;
-	uint32_t share = k->call->session->share[class_index];
-	uint32_t group = plan->group[k->call->group].group, entry = INDEX_NONE;
+	uint32_t column = layout_column(k->layout, class->number, class->share);
 	bool committed;
+	uint32_t entry = index_value(space->index, record, page, column, &committed);
 
-	if (!fresh)
-		entry = index_value(space->index, record, page, layout_column(k->layout, class_index, share), &committed);
 	if (entry != INDEX_NONE && committed) {
 		space->stats.put_exists++;
 		return PUT_ANSWER_EXISTS;
@@ -322,21 +395,15 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, uint32_t c
 			return PUT_ANSWER_NONE;
 		return PUT_ANSWER_INFLIGHT;
 	}
-	if (k->call->session->prepared_bytes >= space->host->config.memory_bytes / SESSION_PREPARED_PART)
-		return PUT_ANSWER_NONE;
-	entry = take_slot(k, class_index, share, want);
+	entry = take_slot(k, class);
 	if (entry == SLOTS_NONE)
 		return PUT_ANSWER_NONE;
-	index_value_add(space->index, record, page, key, class_index, share, entry, group);
-	vec32_push(&plan->values, entry);
-	space->stats.put_new++;
-	space->stats.slots_prepared++;
-	k->call->session->prepared_bytes += k->layout->class[class_index].share[share].slot_bytes;
-	k->call->new_values++;
-	return slots_offset(space->slots, entry);
+	index_value_add(space->index, record, page, key, class->number, class->share, entry,
+			plan->group[k->call->group].group);
+	return class->cursor.offset;
 }
 
-static void close_run(struct chunk *k)
+static inline void close_run(struct chunk *k)
 {
 	struct put_start *call = k->call;
 
@@ -349,92 +416,118 @@ static void close_run(struct chunk *k)
 	call->run = INDEX_NONE;
 }
 
-/* Under the lock: the page for an unknown key, in the open run or in a new record. */
-static bool new_page(struct chunk *k, const struct put_group *g, uint32_t in_group, const struct key *key, uint32_t *record,
-		     uint16_t *page)
+/* Under the lock: a record for the rest of the group, from number @in_group on, whose page ends at @consumed. False: the
+ * tables are full. */
+static bool open_run(struct chunk *k, const struct put_group *g, uint32_t in_group, uint64_t consumed)
 {
 	struct put_start *call = k->call;
 	struct put_plan *plan = k->plan;
 	uint32_t left = g->keys - in_group;
+	bool root = in_group == 0 && g->flags & PUT_ROOT;
+	struct index_run run = {
+		.parent_key = root ? NULL : &call->previous,
+		.consumed = consumed - k->layout->page_tokens,
+		.max_pages = left > PUT_RECORD_PAGES ? PUT_RECORD_PAGES : left,
+		.group = plan->group[call->group].group,
+		.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
+		.whole_ring = plan->records.count > GROUP_FROM(plan, call->group, records) ?
+				      plan->records.at[plan->records.count - 1] : INDEX_NONE,
+		.parent_record = call->last_record,
+		.parent_page = call->last_page,
+	};
 
-	if (call->run != INDEX_NONE && call->run_pages == PUT_RECORD_PAGES)
-		close_run(k);
-	if (call->run == INDEX_NONE) {
-		bool root = in_group == 0 && g->flags & PUT_ROOT;
-		struct index_run run = {
-			.parent_key = root ? NULL : in_group ? &call->previous : &g->parent,
-			.consumed = g->consumed - (uint64_t)left * k->layout->page_tokens,
-			.max_pages = left > PUT_RECORD_PAGES ? PUT_RECORD_PAGES : left,
-			.group = plan->group[call->group].group,
-			.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
-			.whole_ring = plan->records.count > GROUP_FROM(plan, call->group, records) ?
-					      plan->records.at[plan->records.count - 1] : INDEX_NONE,
-		};
-
-		call->run = index_record_new(k->space->index, &run);
-		if (call->run == INDEX_NONE)
-			return false;
-		call->run_pages = 0;
-		vec32_push(&plan->records, call->run);
-	}
-	*record = call->run;
-	*page = index_page_append(k->space->index, call->run);
-	call->run_pages++;
+	call->run = index_record_new(k->space->index, &run);
+	if (call->run == INDEX_NONE)
+		return false;
+	call->run_pages = 0;
+	vec32_push(&plan->records, call->run);
 	return true;
 }
 
-/* Is any value of the group's classes stored at @consumed tokens? */
-static bool page_has_values(const struct layout *layout, uint32_t class_mask, uint64_t consumed)
-{
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (class_mask >> c & 1 && !layout_is_row(layout, c) && layout_has_value(layout, c, consumed))
-			return true;
-	return false;
-}
-
-/* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
-static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint32_t want)
+/* Under the lock: names an unknown key, number @in_group of its group, of which at least one value is wanted, in the open
+ * run or in a new record. */
+static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint64_t consumed)
 {
 	struct put_start *call = k->call;
-	const struct layout *layout = k->layout;
+	struct index *index = k->space->index;
 	const struct key *key = &k->keys[i];
 	struct index_hit *hit = &k->hits[i];
-	uint64_t consumed = g->consumed - (uint64_t)(g->keys - 1 - in_group) * layout->page_tokens;
-	uint64_t *at = call->answers;
-	bool *seen = &k->seen[fold(key)];
-	bool fresh = false;
+	uint32_t group = k->plan->group[call->group].group;
 
-	if (hit->record == INDEX_NONE && *seen)
-		index_lookup(k->space->index, key, 1, g->class_mask, hit); /* perhaps it stands earlier in this chunk */
-	if (hit->record == INDEX_NONE) {
-		if (!page_has_values(layout, g->class_mask, consumed)) {
-			close_run(k); /* a page without values has no name: what follows hangs off an unknown parent */
-			hit->record = INDEX_NONE;
-		} else if (!new_page(k, g, in_group, key, &hit->record, &hit->page)) {
-			return CHUNK_NOROOM;
-		}
-		fresh = hit->record != INDEX_NONE;
-		*seen = true;
-	} else if (hit->record != call->run) {
+	if (call->run != INDEX_NONE && call->run_pages == PUT_RECORD_PAGES)
 		close_run(k);
-	}
-	for (uint32_t c = 0; c < layout->classes; c++) {
-		uint64_t answer = PUT_ANSWER_NONE;
+	if (call->run == INDEX_NONE && !open_run(k, g, in_group, consumed))
+		return CHUNK_NOROOM;
+	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++) {
+		uint32_t entry;
 
-		if (!(call->class_mask >> c & 1) || layout_is_row(layout, c)) {
-			at += call->class_mask >> c & 1 ? call->group_count : 0;
+		if (!wants(k, g, class, consumed)) {
+			class->answers[call->key + i] = PUT_ANSWER_NONE;
 			continue;
 		}
-		if (g->class_mask >> c & 1 && hit->record != INDEX_NONE && layout_has_value(layout, c, consumed)) {
-			answer = put_value(k, g, c, hit->record, hit->page, fresh, key, want);
+		entry = take_slot(k, class);
+		if (entry == SLOTS_NONE)
+			return CHUNK_NOROOM;
+		if (hit->record != INDEX_NONE) {
+			index_value_add(index, hit->record, hit->page, key, class->number, class->share, entry, group);
+		} else {
+			hit->record = call->run;
+			hit->page = index_page_add(index, call->run, key, k->hashes[i], class->number, class->share, entry,
+						   group);
+			call->run_pages++;
+			k->unknown--;
+		}
+		class->answers[call->key + i] = class->cursor.offset;
+	}
+	return CHUNK_DONE;
+}
+
+/* Under the lock: all answers for a key that stands somewhere. */
+static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
+{
+	struct put_start *call = k->call;
+	const struct index_hit *hit = &k->hits[i];
+
+	if (hit->record != call->run)
+		close_run(k);
+	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++) {
+		uint64_t answer = PUT_ANSWER_NONE;
+
+		if (wants(k, g, class, consumed)) {
+			answer = put_value(k, g, class, hit->record, hit->page, &k->keys[i]);
 			if (answer == PUT_ANSWER_NONE)
 				return CHUNK_NOROOM;
 		}
-		at[call->key + i] = answer;
-		at += call->key_count;
+		class->answers[call->key + i] = answer;
 	}
-	call->previous = *key;
 	return CHUNK_DONE;
+}
+
+/* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
+static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
+{
+	struct put_start *call = k->call;
+	struct index_hit *hit = &k->hits[i];
+	uint64_t consumed = g->consumed - (uint64_t)(g->keys - 1 - in_group) * k->layout->page_tokens;
+	int r = CHUNK_DONE;
+
+	if (hit->record == INDEX_NONE && seen_before(k, i)) { /* perhaps it stands earlier in this chunk */
+		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
+		k->unknown -= hit->record != INDEX_NONE;
+	}
+	if (hit->record != INDEX_NONE) {
+		r = put_known(k, g, i, consumed);
+	} else if (wants_any(k, g, consumed)) {
+		r = put_unknown(k, g, i, in_group, consumed);
+	} else { /* a page without values has no name: what follows hangs off an unknown parent */
+		close_run(k);
+		k->unknown--;
+		answer_keys(call, call->key + i, 1, PUT_ANSWER_NONE);
+	}
+	call->previous = k->keys[i];
+	call->last_record = hit->record;
+	call->last_page = hit->page;
+	return r;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------------------------- */
@@ -442,16 +535,28 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 /* Can the group's new values ever lie in memory together? */
 static bool group_fits(const struct chunk *k, const struct put_group *g)
 {
+	const struct put_start *call = k->call;
+
 	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
 		return false;
-	for (uint32_t c = 0; c < k->layout->classes; c++) {
-		uint32_t every = k->layout->class[c].every_pages;
-		uint64_t need = layout_is_row(k->layout, c) ? 1 : every == 1 ? g->keys : g->keys / every;
+	for (uint32_t c = 0; c < call->classes && !call->fits; c++) {
+		const struct put_class *class = &call->class[c];
+		uint64_t need = c >= call->page_classes ? 1 : class->every_pages == 1 ? g->keys :
+							      g->keys / class->every_pages;
 
-		if (g->class_mask >> c & 1 && need > k->space->capacity[c][k->call->session->share[c]])
+		if (g->class_mask >> class->number & 1 && need > class->capacity)
 			return false;
 	}
 	return true;
+}
+
+/* What the plan has now is the end of the group's part. */
+static inline void group_ends_here(const struct put_plan *plan, struct plan_group *group)
+{
+	group->values = plan->values.count;
+	group->pins = plan->pins.count;
+	group->records = plan->records.count;
+	group->waits = plan->wait_count;
 }
 
 static void group_open(struct chunk *k, const struct put_group *g)
@@ -460,13 +565,8 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	struct put_plan *plan = k->plan;
 	struct plan_group *group = &plan->group[call->group];
 
-	*group = (struct plan_group){
-		.values = plan->values.count,
-		.pins = plan->pins.count,
-		.records = plan->records.count,
-		.waits = plan->wait_count,
-		.status = PUT_OK,
-	};
+	*group = (struct plan_group){ .status = PUT_OK };
+	group_ends_here(plan, group);
 	plan->groups = call->group + 1;
 	if (!group_fits(k, g)) {
 		group->status = PUT_TOOBIG;
@@ -484,54 +584,58 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	call->previous = g->parent;
 }
 
+/* Under the lock: the record that the group's row belongs to: one that is there, or a zero-page one; INDEX_NONE: the tables
+ * are full. */
+static uint32_t group_row_home(struct chunk *k, const struct put_group *g)
+{
+	struct put_start *call = k->call;
+	struct put_plan *plan = k->plan;
+	uint32_t record = index_row_home(k->space->index, &call->previous);
+
+	if (record == INDEX_NONE) {
+		struct index_run run = {
+			.parent_key = g->flags & PUT_ROOT && g->keys == 1 ? NULL : &g->parent,
+			.endpoint = &call->previous,
+			.consumed = g->consumed,
+			.group = plan->group[call->group].group,
+			.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
+			.whole_ring = INDEX_NONE,
+		};
+
+		record = index_record_new(k->space->index, &run);
+		if (record == INDEX_NONE)
+			return INDEX_NONE;
+		vec32_push(&plan->records, record);
+		call->run = record; /* closed when its row has a value */
+	} else if (index_record(k->space->index, record)->state == RECORD_LIVE) {
+		session_pin(call->session, record);
+		vec32_push(&plan->pins, record);
+	}
+	return record;
+}
+
 /* Under the lock: the row of the group at its endpoint, after its pages. */
 static int group_row(struct chunk *k, const struct put_group *g)
 {
 	struct put_start *call = k->call;
-	struct put_plan *plan = k->plan;
-	uint64_t *at = call->answers;
 	uint32_t record = INDEX_NONE;
 
-	for (uint32_t c = 0; c < k->layout->classes; c++) {
+	for (uint32_t c = call->page_classes; c < call->classes; c++) {
+		struct put_class *class = &call->class[c];
 		uint64_t answer;
 
-		if (!(call->class_mask >> c & 1))
-			continue;
-		if (!layout_is_row(k->layout, c)) {
-			at += call->key_count;
-			continue;
-		}
-		if (!(g->class_mask >> c & 1)) {
-			at[call->group] = PUT_ANSWER_NONE;
-			at += call->group_count;
+		if (!(g->class_mask >> class->number & 1)) {
+			class->answers[call->group] = PUT_ANSWER_NONE;
 			continue;
 		}
 		if (record == INDEX_NONE)
-			record = index_row_home(k->space->index, &call->previous);
-		if (record == INDEX_NONE) {
-			struct index_run run = {
-				.parent_key = g->flags & PUT_ROOT && g->keys == 1 ? NULL : &g->parent,
-				.endpoint = &call->previous,
-				.consumed = g->consumed,
-				.group = plan->group[call->group].group,
-				.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
-				.whole_ring = INDEX_NONE,
-			};
-
-			record = index_record_new(k->space->index, &run);
-			if (record == INDEX_NONE)
-				return CHUNK_NOROOM;
-			vec32_push(&plan->records, record);
-			call->run = record; /* closed when its row has a value */
-		} else if (index_record(k->space->index, record)->state == RECORD_LIVE) {
-			session_pin(k->call->session, record);
-			vec32_push(&plan->pins, record);
-		}
-		answer = put_value(k, g, c, record, INDEX_PAGE_ROW, false, &call->previous, 1);
+			record = group_row_home(k, g);
+		if (record == INDEX_NONE)
+			return CHUNK_NOROOM;
+		answer = put_value(k, g, class, record, INDEX_PAGE_ROW, &call->previous);
 		if (answer == PUT_ANSWER_NONE)
 			return CHUNK_NOROOM;
-		at[call->group] = answer;
-		at += call->group_count;
+		class->answers[call->group] = answer;
 	}
 	close_run(k);
 	return CHUNK_DONE;
@@ -544,16 +648,13 @@ static int group_close(struct chunk *k, const struct put_group *g)
 	struct plan_group *group = &plan->group[k->call->group];
 
 	close_run(k);
-	if (g->class_mask & mask_of(k->layout, true)) {
+	if (g->class_mask & k->call->row_mask) {
 		int r = group_row(k, g);
 
 		if (r)
 			return r;
 	}
-	group->values = plan->values.count;
-	group->pins = plan->pins.count;
-	group->records = plan->records.count;
-	group->waits = plan->wait_count;
+	group_ends_here(plan, group);
 	k->call->groups_ok++;
 	return CHUNK_DONE;
 }
@@ -578,7 +679,7 @@ static bool chunk_fetch(struct chunk *k)
 		k->count = INDEX_STEP_KEYS;
 	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
-	index_prefetch(k->space->index, k->keys, k->count);
+	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
 	memset(k->seen, 0, sizeof(k->seen));
 	return vec32_reserve(&k->plan->values, INDEX_STEP_KEYS * (columns + 1)) &&
 	       vec32_reserve(&k->plan->pins, 2 * INDEX_STEP_KEYS + 1) &&
@@ -604,11 +705,14 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 static uint32_t chunk_work(struct chunk *k, bool *noroom)
 {
 	struct put_start *call = k->call;
-	uint32_t i = 0, unknown = 0, pinned_to = 0;
+	uint32_t i = 0, pinned_to = 0;
+	bool known;
 
-	index_lookup(k->space->index, k->keys, k->count, ~0u, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	k->unknown = 0;
 	for (uint32_t j = 0; j < k->count; j++)
-		unknown += k->hits[j].record == INDEX_NONE;
+		k->unknown += k->hits[j].record == INDEX_NONE;
+	known = k->unknown < k->count;
 	*noroom = false;
 	while (i < k->count) {
 		const struct put_group *g = &call->groups[call->group];
@@ -621,17 +725,16 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			*noroom = true; /* its keys are passed over outside */
 			return i;
 		}
-		if (pinned_to < end) /* pins of one group stand together in the plan */
+		if (pinned_to < end && known) /* pins of one group stand together in the plan */
 			for (pinned_to = i; pinned_to < end; pinned_to++)
 				chunk_pin(k, pinned_to);
 		for (; i < end; i++) {
 			if (g->flags & PUT_ROW_ONLY) {
 				call->previous = k->keys[i];
-			} else if (put_key(k, g, i, call->in_group, unknown)) {
+			} else if (put_key(k, g, i, call->in_group)) {
 				*noroom = true;
 				return i;
 			}
-			unknown -= unknown > 0 && k->hits[i].record == call->run && call->run != INDEX_NONE;
 			call->in_group++;
 		}
 		if (call->in_group == g->keys) {
@@ -660,14 +763,12 @@ static void group_refused(struct chunk *k)
 		k->space->stats.put_noroom++;
 		space_refused(k->space, call->session->number);
 		lock_drop(&k->space->lock);
-		group->values = plan->values.count;
-		group->pins = plan->pins.count;
-		group->records = plan->records.count;
-		group->waits = plan->wait_count;
+		group_ends_here(plan, group);
 		call->new_values -= group->values - GROUP_FROM(plan, call->group, values);
 		put_group_undo(k->call->session, plan, call->group, PUT_NOROOM, NULL);
 	}
-	answer_all(call, call->group, first, g->keys, PUT_ANSWER_NONE);
+	answer_keys(call, first, g->keys, PUT_ANSWER_NONE);
+	answer_rows(call, PUT_ANSWER_NONE);
 	call->key = first + g->keys;
 	group_next(call);
 }
@@ -682,10 +783,7 @@ static void call_undo(struct put_start *call)
 		lock_take(&space->lock);
 		close_run(&k);
 		lock_drop(&space->lock);
-		plan->group[call->group].values = plan->values.count;
-		plan->group[call->group].pins = plan->pins.count;
-		plan->group[call->group].records = plan->records.count;
-		plan->group[call->group].waits = plan->wait_count;
+		group_ends_here(plan, &plan->group[call->group]);
 	}
 	for (uint32_t i = 0; i < plan->groups; i++)
 		if (plan->group[i].status == PUT_OK)
@@ -710,9 +808,13 @@ int put_start_step(struct put_start *call, struct why *why)
 			return why_set(why, ENOMEM, "no memory for the plan's %u keys", call->key_count);
 		}
 		lock_take(&space->lock);
+		k.new_values = 0;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
 		if (!over)
 			call->key += chunk_work(&k, &noroom);
+		space->stats.put_new += k.new_values;
+		space->stats.slots_prepared += k.new_values;
+		call->new_values += k.new_values;
 		space_look_ahead(space);
 		lock_drop(&space->lock);
 		if (over) {

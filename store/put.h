@@ -42,6 +42,16 @@ struct put_group {
 
 struct put_plan;
 
+/* A class that a call names, as the session writes it. Private to put.c. */
+struct put_class {
+	uint32_t number, share;
+	uint32_t every_pages;
+	uint64_t capacity; /* slots that the whole budget could ever give */
+	uint64_t slot_bytes;
+	uint64_t *answers; /* untrusted: the first of its keys, or for a state class of its groups */
+	struct slots_cursor cursor;
+};
+
 struct put_start {
 	struct session *session;
 	uint64_t plan;
@@ -56,12 +66,19 @@ struct put_start {
 	uint32_t new_values, groups_ok;
 	/* private to put.c */
 	struct put_plan *p;
+	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */
+	uint32_t page_classes, classes;
+	uint32_t always;      /* mask of the classes of which every page has a value */
+	uint32_t row_mask;    /* of the layout's state classes */
+	bool fits;            /* a group of all keys would fit: no group need be asked about */
+	uint64_t prepared_limit; /* bytes that the session may have prepared */
 	uint32_t group, key;  /* being worked on */
 	uint32_t in_group;    /* keys of the group that are done */
 	uint32_t run;         /* open record, or none */
 	uint32_t run_pages;
 	struct key previous;  /* key before the next one */
-	struct slots_cursor cursor[LAYOUT_MAX_CLASSES];
+	uint32_t last_record; /* where the last key stands that does: where the next one's parent is looked for first */
+	uint16_t last_page;
 };
 
 /* Number of answers that PUT_START writes, to check the call buffer against. UINT64_MAX: the mask names no class. */

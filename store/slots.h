@@ -94,9 +94,10 @@ uint32_t slots_free_count(const struct slots *slots, uint32_t class_index, uint3
 
 /* Where to take the next slot. Valid until used up, also when others take and give in between. */
 struct slots_cursor {
-	uint32_t class_index, share;
-	uint32_t grant; /* SLOTS_NONE = seek again */
-	uint32_t next;  /* slot in the grant to look at first */
+	uint32_t grant;  /* SLOTS_NONE = seek again */
+	uint32_t next;   /* slot in the grant to look at first */
+	uint32_t pair;   /* number of its (class, share) */
+	uint64_t offset; /* of the slot that was taken last, as slots_offset */
 };
 
 /* Puts @cursor where @count neighbouring slots are free, else at the fullest, lowest grant with free ones. Nothing is set

@@ -499,7 +499,7 @@ uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint6
 	group->plan = plan;
 	group->number = number;
 	atomic_store_explicit(&group->state, GROUP_PREPARED, memory_order_relaxed);
-	tables_seal_group(&space->tables, n);
+	tables_seal_group(group, n);
 	space->group_owner[n] = owner;
 	space->stats.groups_open++;
 	return n + 1;

@@ -101,7 +101,7 @@ static void setup(struct bench *b, uint32_t pages, uint32_t per_record)
 	for (uint32_t i = pages; i-- > 0;)
 		b->free_entries[b->free_count++] = i;
 	b->tables.groups[0].state = GROUP_PREPARED;
-	tables_seal_group(&b->tables, 0);
+	tables_seal_group(&b->tables.groups[0], 0);
 	lock_take(&b->lock);
 }
 
@@ -127,12 +127,13 @@ static uint32_t put(struct bench *b, uint32_t first, uint32_t n, uint32_t *entri
 		.whole_ring = INDEX_NONE,
 	};
 	uint32_t record = index_record_new(b->index, &run);
+	uint64_t hash;
 
 	assert(record != INDEX_NONE);
 	for (uint32_t i = 0; i < n; i++) {
 		entries[i] = b->free_entries[--b->free_count];
-		index_value_add(b->index, record, index_page_append(b->index, record), &b->keys[first + i], 0, 0,
-			entries[i], 1);
+		index_prefetch(b->index, &b->keys[first + i], 1, &hash);
+		index_page_add(b->index, record, &b->keys[first + i], hash, 0, 0, entries[i], 1);
 	}
 	index_record_close(b->index, record);
 	return record;
@@ -222,6 +223,21 @@ static void fill(struct bench *b, bool say)
 }
 
 /* Batches of BATCH keys as a request has them: a chain of @run following keys from each of several random places. */
+/* A pin and a touch for each stretch of hits in one record, as GET_START does. */
+static uint32_t pin_run(struct bench *b, const struct index_hit *hits, uint32_t n, uint32_t tick, uint32_t *ret)
+{
+	uint32_t pinned = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (hits[i].record == INDEX_NONE || (i + 1 < n && hits[i + 1].record == hits[i].record))
+			continue;
+		index_pin(b->index, hits[i].record);
+		index_touch(b->index, hits[i].record, hits[i].page, tick);
+		ret[pinned++] = hits[i].record;
+	}
+	return pinned;
+}
+
 static void look(struct bench *b, uint32_t run, bool pin)
 {
 	static struct key batch[BATCH];
@@ -247,13 +263,12 @@ static void look(struct bench *b, uint32_t run, bool pin)
 
 			index_lookup(b->index, batch + i, n, 1, hits + i);
 			if (pin)
-				pinned += index_pin_run(b->index, hits + i, n, tick, pins + pinned);
+				pinned += pin_run(b, hits + i, n, tick, pins + pinned);
 		}
 		uint64_t t1 = clock_now_ns();
 
-		for (uint32_t i = 0; i < pinned; i += INDEX_STEP_KEYS)
-			index_unpin_run(b->index, pins + i, pinned - i < INDEX_STEP_KEYS ? pinned - i : INDEX_STEP_KEYS,
-				&b->sink);
+		for (uint32_t i = 0; i < pinned; i++)
+			index_unpin(b->index, pins[i], &b->sink);
 		uint64_t t2 = clock_now_ns();
 
 		note(&go, t1 - t0, BATCH);

@@ -408,6 +408,46 @@ def test_a_session_holds_4096_plans_and_handles(daemon, slower):
     wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
 
 
+def test_chains_that_make_no_sense_leave_like_others(daemon, slower):
+    """Keys of zeroes, repeated keys, parents that are their own children, lengths at the end of the numbers."""
+    top = 0xFFFFFFFFFFFFFFC0
+    d = daemon("--memory", "16M")
+    d.namespace(layout=dict(PLAIN, memory={"floor": 16 << 20}))
+    chains = [  # each a plan: groups of (parent, tokens at the end, keys)
+        [(None, 64, [bytes(32)])],
+        [(None, 320, [key(9, 0)] * 5)],
+        [(key(7, 7), top, [key(8, i) for i in range(4)])],
+        [(key(10, 0), 128, [key(10, 0)])],
+        [(key(11, 1), 128, [key(11, 0)]), (key(11, 0), 192, [key(11, 1)])],
+        [(key(12, 2), 128, [key(12, 0)])], [(key(12, 0), 192, [key(12, 1)])], [(key(12, 1), 256, [key(12, 2)])],
+        [(key(13, 2), 256, [key(13, i) for i in range(3)])],
+        [(None, 64, [key(14, 0)])], [(key(14, 0), 6400, [key(14, 1)])],
+    ]
+    every = sorted({k for plan in chains for group in plan for k in group[2]})
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        for n, groups in enumerate(chains):
+            c.put_start(1 + n, groups)
+            assert set(c.put_status) == {0}, groups
+            assert c.put_end("PUT_COMMIT", 1 + n, groups=len(groups)).outcome == COMMITTED
+        assert c.probe(every).hits == len(every) == 17
+        assert c.get_start(1, [key(8, i) for i in range(4)], start=top - 256).transferable_len == top
+        c.call("GET_CANCEL", handle=1)
+        for name in os.listdir(d.path("ns/x/records")):
+            with open(d.path("ns/x/records", name, "header"), encoding="ascii") as f:
+                assert int(name[:16], 16) == int(dict(line.strip().split(": ") for line in f)["consumed"])
+        for n in range(4 * 4096):
+            c.put_start(1000 + n, [(None, 64, [key(99, n)])])
+            assert c.put_status == [0], n
+            c.put_end("PUT_COMMIT", 1000 + n)
+            if n > 4096 and not c.probe(every).hits:
+                break
+        else:
+            pytest.fail("something of them cannot be evicted")
+    wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
+    assert "restarts: 0" in d.read("health")
+
+
 # ---- a call buffer that changes under the daemon's eyes ----------------------------------------------------------------
 
 @pytest.mark.concurrency

@@ -45,13 +45,12 @@ def attacher(peer, ctl):
     c.put_start(1, [(None, HELD * 64, [key(1, i) for i in range(HELD)])])
     offsets = c.put_answers
     assert len(offsets) == HELD and max(offsets) < NONE64 - 15
-    pid = os.fork()
-    if pid == 0:
+    peer.tell(offsets)
+    if os.fork() == 0:
         try:
             writer(peer, c, offsets)
         finally:
             os._exit(1)
-    peer.tell(offsets)
     assert peer.listen() == "close"
     os.close(c.fd)  # the session ends here; the mapping stays
     peer.tell("closed")

@@ -137,7 +137,7 @@ static inline void world_group(struct world *w, uint32_t number)
 
 	g->plan = number;
 	g->number = 0;
-	tables_seal_group(&w->tables, number - 1);
+	tables_seal_group(&w->tables.groups[number - 1], number - 1);
 	__atomic_store_n((uint32_t *)&g->state, GROUP_PREPARED, __ATOMIC_RELEASE);
 }
 

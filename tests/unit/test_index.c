@@ -99,8 +99,11 @@ static void begin(struct put *p, uint32_t group, uint32_t first, uint32_t n, uin
 	world_group(&w, group);
 	p->record = index_record_new(w.index, &run);
 	assert_int_not_equal(p->record, INDEX_NONE);
-	for (uint32_t i = 0; i < n; i++)
-		add_columns(p, p->record, index_page_append(w.index, p->record), first + i);
+	for (uint32_t i = 0; i < n; i++) {
+		struct key key = key_at(first + i);
+
+		add_columns(p, p->record, index_page_append(w.index, p->record, &key), first + i);
+	}
 	assert_true(index_record_close(w.index, p->record));
 }
 
@@ -556,7 +559,7 @@ static void test_adopted(void **state)
 	a.record = index_record_new(w.index, &run);
 	a.entries[0] = world_entry(&w);
 	b.entries[0] = world_entry(&w);
-	index_page_append(w.index, a.record);
+	index_page_append(w.index, a.record, &key);
 	index_value_add(w.index, a.record, 0, &key, 0, 0, a.entries[0], 1);
 	index_record_close(w.index, a.record);
 	index_pin(w.index, a.record);

@@ -145,7 +145,7 @@ static void fill(struct work *k, struct put *p)
 		}
 		if (record == INDEX_NONE)
 			record = begin(k, p, node, n + 1, flags);
-		add_all(k, p, record, index_page_append(k->w.index, record), node);
+		add_all(k, p, record, index_page_append(k->w.index, record, &k->key[node]), node);
 	}
 	if (record != INDEX_NONE)
 		index_record_close(k->w.index, record);

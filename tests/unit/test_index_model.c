@@ -150,12 +150,13 @@ static void compare_all(struct model *m)
 	for (uint32_t first = 0; first < NODES; first += INDEX_STEP_KEYS) {
 		struct key keys[INDEX_STEP_KEYS];
 		struct index_hit hits[INDEX_STEP_KEYS];
+		uint64_t hashes[INDEX_STEP_KEYS];
 		uint32_t n = NODES - first < INDEX_STEP_KEYS ? NODES - first : INDEX_STEP_KEYS;
 
 		for (uint32_t i = 0; i < n; i++)
 			keys[i] = m->nodes[first + i].key;
-		index_prefetch(m->w.index, keys, n);
-		index_lookup(m->w.index, keys, n, mask, hits);
+		index_prefetch(m->w.index, keys, n, hashes);
+		index_lookup_hashed(m->w.index, keys, hashes, n, mask, hits);
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t node = first + i;
 
@@ -229,22 +230,67 @@ static void compare_rebuilt(struct model *m)
 
 /* ---- plans ----------------------------------------------------------------------------------------------------- */
 
-static void add_value(
-	struct model *m, struct plan *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
+static void note_value(struct model *m, struct plan *p, uint32_t entry, bool row, uint32_t node, uint32_t c, uint32_t s)
+{
+	m->values[entry] = (struct value){true, false, node, layout_column(m->w.layout, c, s), row, p->group};
+	p->entries[p->n++] = entry;
+}
+
+static void add_value(struct model *m, struct plan *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
 {
 	uint32_t entry = world_entry(&m->w);
 
 	assert_int_not_equal(entry, INDEX_NONE);
 	index_value_add(m->w.index, record, page, &m->nodes[node].key, c, s, entry, p->group);
-	m->values[entry] = (struct value){
-		true, false, node, layout_column(m->w.layout, c, s), page == INDEX_PAGE_ROW, p->group};
-	p->entries[p->n++] = entry;
+	note_value(m, p, entry, page == INDEX_PAGE_ROW, node, c, s);
+}
+
+/* A page at the end of the open record with its first value, by either way. */
+static uint16_t add_page(struct model *m, struct plan *p, uint32_t node, uint32_t c, uint32_t s)
+{
+	const struct key *key = &m->nodes[node].key;
+	uint64_t hash;
+	uint16_t page;
+
+	if (rnd(m, 2)) {
+		page = index_page_append(m->w.index, p->open, key);
+		add_value(m, p, p->open, page, node, c, s);
+		return page;
+	}
+	uint32_t entry = world_entry(&m->w);
+
+	assert_int_not_equal(entry, INDEX_NONE);
+	index_prefetch(m->w.index, key, 1, &hash);
+	page = index_page_add(m->w.index, p->open, key, hash, c, s, entry, p->group);
+	note_value(m, p, entry, false, node, c, s);
+	return page;
 }
 
 static void pin(struct model *m, struct plan *p, uint32_t record)
 {
 	index_pin(m->w.index, record);
 	p->pins[p->pins_n++] = record;
+}
+
+static bool brings(const struct model *m, uint32_t node, uint32_t classes, uint32_t c, uint32_t s)
+{
+	return classes >> (c + s) & 1 && layout_has_value(m->w.layout, c, m->nodes[node].consumed);
+}
+
+/* The first value of @node's page that the plan brings; of one that brings none (a page without a value must not be) the
+ * first there can be. */
+static void first_brought(const struct model *m, uint32_t node, uint32_t classes, uint32_t *ret_c, uint32_t *ret_s)
+{
+	const struct layout *l = m->w.layout;
+
+	*ret_c = *ret_s = 0;
+	for (uint32_t c = 0; c < l->classes; c++)
+		for (uint32_t s = 0; s < l->class[c].shares && !layout_is_row(l, c); s++)
+			if (brings(m, node, classes, c, s)) {
+				*ret_c = c;
+				*ret_s = s;
+				return;
+			}
 }
 
 /* Values of @node's page that the plan brings; pins what exists. */
@@ -255,11 +301,11 @@ static void fill_page(struct model *m, struct plan *p, uint32_t record, uint16_t
 
 	for (uint32_t c = 0; c < l->classes; c++)
 		for (uint32_t s = 0; s < l->class[c].shares && !layout_is_row(l, c); s++) {
-			if (!(classes >> (c + s) & 1) || !layout_has_value(l, c, m->nodes[node].consumed))
+			if (!brings(m, node, classes, c, s))
 				continue;
 			if (index_value(m->w.index, record, page, layout_column(l, c, s), NULL) == INDEX_NONE)
 				add_value(m, p, record, page, node, c, s);
-			else if (!pinned)
+			else if (!pinned && record != p->open)
 				pin(m, p, record), pinned = true;
 		}
 }
@@ -275,7 +321,16 @@ static uint32_t open_record(struct model *m, struct plan *p, uint32_t node, uint
 		.group = p->group,
 		.flags = whole ? RECORD_WHOLE : 0,
 		.whole_ring = p->records_n ? p->records[p->records_n - 1] : INDEX_NONE,
+		.parent_record = rnd(m, 8) ? rnd(m, m->w.tables.record_capacity) : INDEX_NONE,
+		.parent_page = (uint16_t)rnd(m, 4),
 	};
+	struct index_hit parent;
+
+	if (n->parent != INDEX_NONE && rnd(m, 2)) {
+		index_lookup(m->w.index, &m->nodes[n->parent].key, 1, ~0u, &parent);
+		run.parent_record = parent.record;
+		run.parent_page = parent.page;
+	}
 	if (n->parent != INDEX_NONE && pages)
 		run.consumed = m->nodes[n->parent].consumed;
 	uint32_t record = index_record_new(m->w.index, &run);
@@ -356,12 +411,10 @@ static void put_key(struct model *m, struct plan *p, uint32_t node)
 		p->left = 0;
 		return;
 	}
-	uint32_t before = p->n;
-	uint16_t page = index_page_append(m->w.index, p->open);
+	uint32_t c, s;
 
-	fill_page(m, p, p->open, page, node, p->classes);
-	if (p->n == before) /* a page without a value must not be */
-		add_value(m, p, p->open, page, node, 0, 0);
+	first_brought(m, node, p->classes, &c, &s);
+	fill_page(m, p, p->open, add_page(m, p, node, c, s), node, p->classes);
 }
 
 /* Some keys; others get their turn between two calls. */
@@ -460,7 +513,8 @@ static void get(struct model *m)
 	uint32_t n = 0, chain[32], node = rnd(m, NODES);
 
 	if (r->n) {
-		index_unpin_run(m->w.index, r->pins, r->n, &m->sink);
+		for (uint32_t i = 0; i < r->n; i++)
+			index_unpin(m->w.index, r->pins[i], &m->sink);
 		r->n = 0;
 		return;
 	}
@@ -469,15 +523,16 @@ static void get(struct model *m)
 	for (uint32_t i = 0; i < n; i++)
 		keys[i] = m->nodes[chain[n - 1 - i]].key;
 	index_lookup(m->w.index, keys, n, ~0u, hits);
-	if (rnd(m, 2)) {
-		r->n = index_pin_run(m->w.index, hits, n, index_tick(m->w.index), r->pins);
-	} else {
-		for (uint32_t i = 0; i < n; i++)
-			if (hits[i].record != INDEX_NONE) {
-				index_pin(m->w.index, hits[i].record);
-				r->pins[r->n++] = hits[i].record;
-			}
-	}
+	uint32_t tick = index_tick(m->w.index);
+	bool touch = rnd(m, 2);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (hits[i].record != INDEX_NONE) {
+			index_pin(m->w.index, hits[i].record);
+			if (touch)
+				index_touch(m->w.index, hits[i].record, hits[i].page, tick);
+			r->pins[r->n++] = hits[i].record;
+		}
 }
 
 static bool refuse_odd(void *context, uint32_t entry)
@@ -644,7 +699,8 @@ static void drain(struct model *m)
 			else
 				abort_plan(m, &m->plans[g]);
 	for (uint32_t r = 0; r < READERS; r++) {
-		index_unpin_run(m->w.index, m->readers[r].pins, m->readers[r].n, &m->sink);
+		for (uint32_t i = 0; i < m->readers[r].n; i++)
+			index_unpin(m->w.index, m->readers[r].pins[i], &m->sink);
 		m->readers[r].n = 0;
 	}
 	end_quarantine(m);

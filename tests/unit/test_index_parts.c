@@ -62,7 +62,7 @@ static void test_tables(void **state)
 	t.entries[4].key = key_of(1);
 	t.entries[4].page = 3;
 	t.entries[4].state = ENTRY_VALUE;
-	tables_seal_entry(&t, 4);
+	tables_seal_entry(&t.entries[4], 4);
 	assert_true(tables_entry_intact(&t, 4));
 	t.entries[5] = t.entries[4];
 	assert_false(tables_entry_intact(&t, 5));
@@ -74,10 +74,10 @@ static void test_tables(void **state)
 		assert_int_equal(tables_entry_intact(&t, 4), free_to_change);
 		((uint8_t *)&t.entries[4])[i] ^= 0x10;
 	}
-	tables_unseal_entry(&t, 4);
+	tables_unseal(&t.entries[4].check);
 	assert_false(tables_entry_intact(&t, 4));
 	t.groups[2].plan = 9;
-	tables_seal_group(&t, 2);
+	tables_seal_group(&t.groups[2], 2);
 	t.groups[2].state = GROUP_PREPARED;
 	assert_true(tables_group_intact(&t, 2));
 	assert_false(tables_committed(&t, 3));

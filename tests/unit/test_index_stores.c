@@ -184,6 +184,8 @@ static void judge(struct work *k, const char *before, const char *after, bool ev
 	k->stores += snapshot_count;
 }
 
+#define PAGE_NEXT (INDEX_PAGE_ROW - 1u)
+
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
 static void freed(void *context, uint32_t entry)
@@ -191,9 +193,13 @@ static void freed(void *context, uint32_t entry)
 	world_freed(&((struct work *)context)->w, entry);
 }
 
+/* @page: PAGE_NEXT is appended with its first value. */
 static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node)
 {
 	const struct layout *l = k->w.layout;
+	uint64_t hash;
+
+	index_prefetch(k->w.index, &k->key[node], 1, &hash);
 
 	for (uint32_t c = 0; c < l->classes; c++)
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {
@@ -205,7 +211,10 @@ static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t pag
 				continue;
 			uint32_t entry = world_entry(&k->w);
 
-			index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
+			if (page == PAGE_NEXT)
+				page = index_page_add(k->w.index, record, &k->key[node], hash, c, s, entry, p->group);
+			else
+				index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
 			p->entries[p->n++] = entry;
 		}
 }
@@ -261,7 +270,7 @@ static void fill(struct work *k, struct put *p)
 		}
 		if (record == INDEX_NONE)
 			record = begin(k, p, node, n + 1, flags);
-		add_all(k, p, record, index_page_append(k->w.index, record), node);
+		add_all(k, p, record, PAGE_NEXT, node);
 	}
 	close_run(k, p, record);
 	if (!k->w.layout->row_columns || roll_to(&k->seed, 2))

@@ -149,6 +149,33 @@ static void full_memory_evicts_the_coldest_leaves_and_keeps_what_is_held(void **
 	fixture_close(&f);
 }
 
+static void a_value_that_known_keys_lack_evicts_too(void **state)
+{
+	const uint32_t kv = 1, ix = 2;
+	struct fixture f;
+	struct session *s;
+	uint64_t plan = 1;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV "," CLASS_IX, 1, 16 * MIB, 16 * MIB, NULL);
+	s = fixture_session(&f, 0);
+	assert_int_equal(put_chain(s, plan, 100, 0, 64, kv, 0, &result), 0);
+	commit_all(s, plan++, 1);
+	for (uint64_t chain = 1; fixture_report(&f).stats.values_evicted == 0; chain++) {
+		assert_int_equal(put_chain(s, plan, chain, 0, 64, ix, 0, &result), 0);
+		assert_int_equal(result.status[0], PUT_OK);
+		commit_all(s, plan++, 1);
+	}
+	assert_int_equal(put_chain(s, plan, 100, 0, 64, ix, 0, &result), 0); /* no key of it is unknown */
+	assert_int_equal(result.status[0], PUT_OK);
+	assert_int_equal(result.new_values, 64);
+	commit_all(s, plan, 1);
+	assert_at_base(&f, 1);
+	session_release(s);
+	session_unref(&s);
+	fixture_close(&f);
+}
+
 static void a_group_that_finds_no_room_is_undone_whole(void **state)
 {
 	struct why why = WHY_INIT;
@@ -422,6 +449,7 @@ int main(void)
 		cmocka_unit_test(a_second_put_is_answered_exists_and_a_concurrent_one_inflight),
 		cmocka_unit_test(a_repeated_key_is_a_duplicate_also_within_a_chunk),
 		cmocka_unit_test(full_memory_evicts_the_coldest_leaves_and_keeps_what_is_held),
+		cmocka_unit_test(a_value_that_known_keys_lack_evicts_too),
 		cmocka_unit_test(a_group_that_finds_no_room_is_undone_whole),
 		cmocka_unit_test(slots_of_an_ended_session_rest_until_its_process_is_gone),
 		cmocka_unit_test(a_whole_group_waits_for_another_plans_key),

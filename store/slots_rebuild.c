@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slots after a death: adopting what the tables describe; and the proof that all of it agrees.
+ */
+#include "store/slots_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/base/cleanup.h"
+#include "store/base/memory.h"
+
+/* ---- building again ------------------------------------------------------------------------------------------ */
+
+static int check_grant_entry(const struct slots *s, uint32_t id, struct why *why)
+{
+	const struct grant_entry *e = &s->config.tables->grants[id];
+	const struct layout *layout = s->config.layout;
+
+	if (e->class_index >= layout->classes || e->share >= layout->class[e->class_index].shares ||
+		e->slot_bytes != layout->class[e->class_index].share[e->share].slot_bytes)
+		return why_set(why, EINVAL,
+			"grant %u: class %u, share %u with slots of %llu bytes is not in the layout", id,
+			e->class_index, e->share, (unsigned long long)e->slot_bytes);
+	if (e->length == 0 || e->offset % SLOTS_GRANT_UNIT || e->length % SLOTS_GRANT_UNIT ||
+		e->offset > s->config.segment_bytes || e->length > s->config.segment_bytes - e->offset)
+		return why_set(why, EINVAL, "grant %u: bytes %llu+%llu are not whole units of the segment's %llu", id,
+			(unsigned long long)e->offset, (unsigned long long)e->length,
+			(unsigned long long)s->config.segment_bytes);
+	if (e->slots == 0 || e->slots > e->length / e->slot_bytes)
+		return why_set(why, EINVAL, "grant %u: %u slots of %llu bytes do not fit %llu", id, e->slots,
+			(unsigned long long)e->slot_bytes, (unsigned long long)e->length);
+	if (e->first_entry % TABLES_GRANT_ENTRIES || e->first_entry >= s->config.entry_limit ||
+		align_up(e->slots, TABLES_GRANT_ENTRIES) > s->config.entry_limit - e->first_entry)
+		return why_set(why, EINVAL, "grant %u: entries %u+%u are not of the %u for grants", id, e->first_entry,
+			e->slots, s->config.entry_limit);
+	return 0;
+}
+
+/* Places in the sorted arrays, and that no other grant overlaps. */
+static int find_places(const struct slots *s, uint32_t id, const struct grant *cut, uint32_t *ret_offset,
+	uint32_t *ret_entry, struct why *why)
+{
+	uint32_t i = 0, j = 0;
+
+	while (i < s->grant_count && s->grants[s->by_offset[i]].offset < cut->offset)
+		i++;
+	while (j < s->grant_count && s->grants[s->by_entry[j]].first_entry < cut->first_entry)
+		j++;
+	const struct grant *before = i ? &s->grants[s->by_offset[i - 1]] : NULL;
+	const struct grant *after = i < s->grant_count ? &s->grants[s->by_offset[i]] : NULL;
+
+	if ((before && before->offset + before->length > cut->offset) ||
+		(after && cut->offset + cut->length > after->offset))
+		return why_set(why, EINVAL, "grant %u: its bytes are another grant's too", id);
+	before = j ? &s->grants[s->by_entry[j - 1]] : NULL;
+	after = j < s->grant_count ? &s->grants[s->by_entry[j]] : NULL;
+	if ((before && grant_entry_end(before) > cut->first_entry) ||
+		(after && grant_entry_end(cut) > after->first_entry))
+		return why_set(why, EINVAL, "grant %u: its entries are another grant's too", id);
+	*ret_offset = i;
+	*ret_entry = j;
+	return 0;
+}
+
+static int rebuild_grant(struct slots *s, uint32_t id, struct why *why)
+{
+	const struct grant_entry *e = &s->config.tables->grants[id];
+	int r = check_grant_entry(s, id, why);
+
+	if (r)
+		return r;
+	struct grant cut = {
+		.offset = e->offset,
+		.slot_bytes = e->slot_bytes,
+		.first_entry = e->first_entry,
+		.slots = e->slots,
+		.pair = (uint16_t)(s->first_pair[e->class_index] + e->share),
+		.node = e->node,
+		.length = e->length,
+	};
+	uint32_t at_offset = 0, at_entry = 0;
+
+	r = find_places(s, id, &cut, &at_offset, &at_entry, why);
+	if (r)
+		return r;
+	r = slots_adopt_grant(s, id, &cut, at_offset, at_entry);
+	if (r)
+		return why_set(why, ENOMEM, "no memory for the %u slots of grant %u", cut.slots, id);
+	struct grant *g = &s->grants[id];
+
+	for (uint32_t i = 0; i < g->slots; i++)
+		if (s->config.tables->entries[g->first_entry + i].state != ENTRY_FREE) {
+			g->free[i / 64] &= ~(1ull << i % 64);
+			g->free_count--;
+		}
+	slots_open_grant(s, id);
+	return 0;
+}
+
+int slots_rebuild(struct slots *s, struct why *why)
+{
+	assert(s->grant_limit == 0);
+	for (uint32_t id = 0; id < s->config.tables->grant_capacity; id++) {
+		struct grant_entry *e = &s->config.tables->grants[id];
+
+		if (tables_grant_intact(s->config.tables, id) && e->used == GRANT_READY) {
+			if (id >= s->grant_capacity)
+				return why_set(why, EINVAL, "grant %u: numbers end at %u", id, s->grant_capacity);
+			int r = rebuild_grant(s, id, why);
+
+			if (r)
+				return r;
+		} else if (e->used != GRANT_UNUSED) {
+			e->used = GRANT_UNUSED; /* was being cut or ended: no slot of it was in use */
+			tables_seal_grant(s->config.tables, id);
+		}
+	}
+	return 0;
+}
+
+/* ---- checking ------------------------------------------------------------------------------------------------ */
+
+#define CHECK(condition, id) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "slots: broken at grant %u: %s\n", (unsigned)(id), #condition); \
+			abort(); \
+		} \
+	} while (0)
+
+static void check_grant(const struct slots *s, uint32_t id)
+{
+	const struct grant *g = &s->grants[id];
+	const struct pair *p = &s->pair[g->pair];
+	const struct grant_entry *e = &s->config.tables->grants[id];
+	uint32_t free_count = 0, length = 0, longest = 0;
+
+	CHECK(g->pair < s->pairs, id);
+	CHECK(tables_grant_intact(s->config.tables, id), id);
+	CHECK(e->used == (g->ready ? GRANT_READY : GRANT_POPULATING), id);
+	CHECK(e->offset == g->offset && e->length == g->length && e->slot_bytes == g->slot_bytes, id);
+	CHECK(e->first_entry == g->first_entry && e->slots == g->slots, id);
+	CHECK(e->class_index == p->class_index && e->share == p->share, id);
+	CHECK(g->slot_bytes * g->slots <= g->length, id);
+	for (uint32_t i = 0; i < grant_words(g); i++) {
+		free_count += (uint32_t)__builtin_popcountll(g->free[i]);
+		CHECK(g->free[i] == 0 || i >= g->first_word, id);
+	}
+	CHECK(g->slots % 64 == 0 || g->free[g->slots / 64] >> g->slots % 64 == 0, id);
+	CHECK(free_count == g->free_count, id);
+	for (uint32_t i = 0; i < g->slots; i++) {
+		bool is_free = g->free[i / 64] >> i % 64 & 1;
+
+		CHECK(!is_free || s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
+		length = is_free ? length + 1 : 0;
+		longest = max_u32(longest, length);
+	}
+	for (uint32_t b = g->first_entry; b < grant_entry_end(g); b += TABLES_GRANT_ENTRIES)
+		CHECK(s->grant_of[b / TABLES_GRANT_ENTRIES] == id + 1, id);
+	CHECK((level_bits(s, p, MEMBERS)[id / 64] >> id % 64 & 1) == g->ready, id);
+	for (uint32_t l = 0; l < LEVELS; l++)
+		CHECK((level_bits(s, p, l)[id / 64] >> id % 64 & 1) == (g->ready && g->level == l), id);
+	CHECK(g->ready || g->free_count == g->slots, id);
+	if (!g->ready)
+		return;
+	uint32_t level = g->free_count ? (uint32_t)((uint64_t)(g->free_count - 1) * LEVELS / g->slots) : NO_LEVEL;
+
+	CHECK(g->level == level, id);
+	CHECK(longest <= s->run_bound[id], id);
+	CHECK(longest <= p->run_bound, id);
+}
+
+static void check_pair(const struct slots *s, uint32_t number)
+{
+	const struct pair *p = &s->pair[number];
+	uint64_t slots = 0, free_slots = 0;
+
+	for (uint32_t id = 0; id < s->grant_limit; id++)
+		if (s->grants[id].ready && s->grants[id].pair == number) {
+			slots += s->grants[id].slots;
+			free_slots += s->grants[id].free_count;
+		}
+	CHECK(p->slots == slots && p->free == free_slots, SLOTS_NONE);
+	for (uint32_t l = 0; l <= MEMBERS; l++) {
+		uint32_t grants = 0;
+
+		for (uint32_t w = 0; w < s->words; w++)
+			for (uint64_t m = level_bits(s, p, l)[w]; m; m &= m - 1) {
+				uint32_t id = w * 64 + (uint32_t)__builtin_ctzll(m);
+
+				CHECK(id < s->grant_limit && s->grants[id].length && s->grants[id].pair == number, id);
+				grants++;
+			}
+		CHECK(l == MEMBERS || (grants == p->level_grants[l] && (p->levels >> l & 1) == (grants > 0)), l);
+	}
+}
+
+void slots_check(const struct slots *s)
+{
+	uint64_t bytes = 0, end = 0;
+	uint32_t count = 0, entry_end = 0;
+
+	assert(s->magic == SLOTS_MAGIC);
+	for (uint32_t id = 0; id < s->grant_limit; id++)
+		if (s->grants[id].length) {
+			count++;
+			bytes += s->grants[id].length;
+			check_grant(s, id);
+		} else {
+			CHECK(s->config.tables->grants[id].used == GRANT_UNUSED, id);
+		}
+	CHECK(count == s->grant_count && bytes == s->granted_bytes, SLOTS_NONE);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct grant *a = &s->grants[s->by_offset[i]];
+		const struct grant *b = &s->grants[s->by_entry[i]];
+
+		CHECK(a->length && a->offset >= end, s->by_offset[i]);
+		CHECK(b->length && b->first_entry >= entry_end, s->by_entry[i]);
+		end = a->offset + a->length;
+		entry_end = grant_entry_end(b);
+	}
+	CHECK(end <= s->config.segment_bytes && entry_end <= s->config.entry_limit, SLOTS_NONE);
+	for (uint32_t n = 0; n < s->pairs; n++)
+		check_pair(s, n);
+}

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The serving process dies under load, at any point: it comes back, clients go on by themselves, nothing is left behind."""
+import errno
+import glob
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mounted import alive, mounts_at, wait_for
+from peers import transient, value_of
+from raw import NONE64, Client, errno_of, key
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SESSIONS = os.path.join(ROOT, "tests", "data", "coding_sessions.jsonl")
+LAYOUT = {"version": 1, "identity": {"model": "test/restart"}, "world": 1, "page_tokens": 64,
+          "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": 8192}]}]}
+
+
+def left_over(d):
+    """What the daemon's end must not leave; each is a list that must be empty."""
+    return {"mounts": mounts_at(d.mount), "shm": [n for n in os.listdir("/dev/shm") if "prefixfs" in n],
+            "processes": [p for p in d.pids if alive(p)], "run": glob.glob(d.run + "/*/*sock*"),
+            "mapped": [p for p in d.pids if os.path.exists(f"/proc/{p}")]}
+
+
+def kill_at_random(d, times, slower, alive_meanwhile):
+    for n in range(times):
+        pid = d.serving()
+        time.sleep(random.uniform(0.05, 0.5) * slower)  # anywhere in the load
+        if not alive_meanwhile():
+            return n
+        os.kill(pid, signal.SIGKILL)
+        d.wait_ready(times=n + 2)
+        d.serving()
+    return times
+
+
+@pytest.mark.concurrency
+@pytest.mark.limit(180)
+def test_load_goes_on_through_deaths_at_random_points(daemon, program, slower):
+    before = set(os.listdir("/dev/shm"))
+    d = daemon("--deaths=1000", "--memory", "64M")
+    d.namespace("a", layout=LAYOUT)
+    prefixfs = program("prefixfs")
+    with subprocess.Popen([prefixfs, "replay", SESSIONS, "--mount", d.mount, "--ns", "a", "--clients", "3", "--order",
+                           "free", "--group-pages", "64", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as replay:
+        try:
+            wait_for(lambda: int(d.stats("a")["values_committed"]) > 100, 20 * slower, "the load")
+            deaths = kill_at_random(d, 5, slower, lambda: replay.poll() is None)
+            assert deaths > 0, "the load was over before the first death"
+            out, said = replay.communicate(timeout=90 * slower)
+        finally:
+            replay.kill()
+    assert replay.returncode == 0, said
+    r = json.loads(out)
+    assert r["wrong_values"] == 0 and r["reattached"] >= deaths, r
+    assert r["verified_values"] > 0
+    wait_for(lambda: not transient(d.stats("a")), 10 * slower, "the base")
+    health = d.read("health")
+    assert f"restarts: {deaths}" in health and "last exit: signal 9" in health
+    with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
+        reason = f.read()
+    assert reason.startswith("reason: signal 9") and f"restarts: {deaths - 1}" in reason, reason
+    status, seconds = d.stop()
+    assert status == 0 and seconds < 1 * slower
+    wait_for(lambda: not any(left_over(d).values()), 5 * slower, f"the end of {left_over(d)}")
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_a_death_between_any_two_calls_of_a_plan(daemon, peer, slower):
+    """A client without the library: what it held is gone with an errno that says so, and a new session starts from nothing."""
+    d = daemon("--deaths=1000")
+    d.namespace(layout=LAYOUT)
+    k = key(1, 0)
+    for n, point in enumerate(("attached", "prepared", "committed", "handle", "get plan")):
+        with Client(d.path("ns/x/ctl")) as c:
+            c.acknowledge()
+            if point != "attached":
+                c.put_start(1, [(None, 64, [k])])
+                offset = c.put_answers[0]
+                assert offset < NONE64 - 15
+                c.segment[offset:offset + 8192] = value_of(k)
+            if point in ("committed", "handle", "get plan"):
+                c.put_end("PUT_COMMIT", 1)
+            if point in ("handle", "get plan"):
+                c.get_start(2, [k])
+            if point == "get plan":
+                c.get_transfer(2, 3, 64)
+            os.kill(d.serving(), signal.SIGKILL)
+            d.wait_ready(times=n + 2)
+            d.serving()
+            for call, fields in (("PUT_COMMIT", dict(plan=1, groups=1)), ("GET_TRANSFER", dict(handle=2, plan=3)),
+                                 ("RELEASE", dict(count=1)), ("PROBE", dict(keys=1))):
+                assert errno_of(c.call, call, **fields) in (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE), call
+            if point != "attached":  # its mapping stays readable: nobody else's bytes, no fault
+                assert bytes(c.segment[offset:offset + 8192]) == value_of(k)
+            with Client(d.path("ns/x/ctl")) as again:
+                assert again.probe([k]).hits == 0
+                again.acknowledge()
+                again.put_start(1, [(None, 64, [k])])
+                mine = again.put_answers[0]
+                again.segment[mine:mine + 8192] = b"new!" * 2048
+                if point != "attached":
+                    assert bytes(c.segment[offset:offset + 8192]) == value_of(k)
+                again.put_end("PUT_ABORT", 1)
+        wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
+
+
+def holder(peer, ctl):
+    with Client(ctl) as c:
+        c.acknowledge()
+        c.put_start(1, [(None, 64, [key(3, os.getpid())])])
+        c.get_start(1, [key(2, 0)])
+        peer.tell("there")
+        peer.listen()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_is_quick_and_whole_while_many_hold_it(daemon, peer, program, slower, number):
+    d = daemon()
+    d.namespace(layout=LAYOUT)
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 64, [key(2, 0)], [value_of(key(2, 0))])
+    held = [peer(holder, d.path("ns/x/ctl")) for _ in range(5)]
+    for p in held:
+        assert p.hear() == "there"
+    d.serving()
+    load = subprocess.Popen([program("prefixfs"), "replay", SESSIONS, "--mount", d.mount, "--ns", "x", "--clients", "2",
+                             "--order", "free"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: int(d.stats()["sessions"]) == 7, 20 * slower, "the load")
+        status, seconds = d.stop(number)
+        assert status == 0 and seconds < 1 * slower
+        assert not any(left_over(d).values()), left_over(d)
+    finally:
+        load.kill()
+        load.wait()
