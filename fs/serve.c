@@ -206,8 +206,8 @@ static int serve(struct fs *fs, struct why *why)
 	return r;
 }
 
-/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that is
- * being populated takes seconds. */
+/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that
+ * is being populated takes seconds. */
 struct limit {
 	pthread_t thread;
 	int status;
