@@ -8,11 +8,15 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/record_name.h"
 #include "fs/tree.h"
+
+#define RELEASE_TRIES 5
+#define RELEASE_MS 2
 
 static void fill_entry(const struct look *look, struct fuse_entry_param *entry)
 {
@@ -203,6 +207,21 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	fuse_reply_err(req, -r);
 }
 
+/* The kernel sends the release of a file behind the back of whoever closed it, so it may still be on its way in another
+ * loop thread: a namespace that was left is not to be busy. */
+static int remove_namespace(struct fs *fs, const char *name, struct why *why)
+{
+	int r = namespaces_remove(fs->namespaces, name, why);
+
+	for (int tries = 0; r == -EBUSY && tries < RELEASE_TRIES; tries++) {
+		usleep(RELEASE_MS * 1000);
+		r = namespaces_remove(fs->namespaces, name, why);
+	}
+	if (!r)
+		why->error = 0;
+	return r;
+}
+
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -218,7 +237,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		r = space_record_evict(look.namespace.space, look.record.number, look.record.generation, false, &why);
 	else if (!r && look.node.kind == NODE_NAMESPACE) {
 		space_unref(&look.namespace.space);
-		r = namespaces_remove(fs->namespaces, name, &why);
+		r = remove_namespace(fs, name, &why);
 	} else if (!r)
 		r = -EPERM;
 	if (why.error)

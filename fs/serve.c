@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "fs/calls.h"
@@ -206,28 +206,46 @@ static int serve(struct fs *fs, struct why *why)
 	return r;
 }
 
-/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that is
- * being populated takes seconds. */
-static volatile sig_atomic_t last_status;
+/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that
+ * is being populated takes seconds. */
+struct limit {
+	pthread_t thread;
+	int status;
+	int done; /* eventfd */
+	bool running;
+};
 
-static void out_of_time(int number)
+static void *limit_main(void *argument)
 {
-	_exit(last_status);
+	struct limit *limit = argument;
+	struct pollfd done = {.fd = limit->done, .events = POLLIN};
+
+	if (poll(&done, 1, END_MS) == 0)
+		_exit(limit->status);
+	return NULL;
 }
 
-static void limit_the_end(int status)
+static void limit_begin(struct limit *limit, int status)
 {
-	struct itimerval soon = {.it_value = {.tv_usec = END_MS * 1000}};
+	limit->status = status;
+	limit->done = eventfd(0, EFD_CLOEXEC);
+	limit->running = pthread_create(&limit->thread, NULL, limit_main, limit) == 0;
+}
 
-	last_status = status;
-	signal(SIGALRM, out_of_time);
-	setitimer(ITIMER_REAL, &soon, NULL);
+static void limit_end(struct limit *limit)
+{
+	uint64_t one = 1;
+
+	if (limit->running && write(limit->done, &one, sizeof(one)) == sizeof(one))
+		pthread_join(limit->thread, NULL);
+	closep(&limit->done);
 }
 
 int serve_run(const struct config *config)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
+	struct limit limit;
 	int fuse, listener, status = 0;
 
 	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) !=
@@ -260,8 +278,9 @@ int serve_run(const struct config *config)
 	}
 	if (atomic_load(&fs->orphaned))
 		rundir_remove(&fs->dir, true);
-	limit_the_end(status);
+	limit_begin(&limit, status);
 	close_parts(fs);
 	free(fs);
+	limit_end(&limit);
 	return status;
 }

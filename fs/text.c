@@ -245,7 +245,8 @@ int text_new(struct fs *fs, const struct look *look, struct text **ret)
 	struct record_info record;
 	bool header = look->node.kind == NODE_HEADER;
 	/* Counts the values, too, which looking at a record does not. */
-	int r = header ? space_record_get(look->namespace.space, look->record.number, look->record.generation, &record) : 0;
+	int r = header ? space_record_get(look->namespace.space, look->record.number, look->record.generation, &record)
+	               : 0;
 
 	if (r)
 		return r;
