@@ -89,7 +89,7 @@ void calls_free(struct calls **cp)
 	free(c);
 }
 
-static void kick(struct calls *c)
+void calls_kick(struct calls *c)
 {
 	uint64_t one = 1;
 
@@ -181,7 +181,7 @@ void calls_publish(struct calls *c, struct call *call, bool park)
 	help = atomic_load_explicit(&c->queued, memory_order_relaxed) > 1;
 	lock_drop(&c->lock);
 	if (help)
-		kick(c);
+		calls_kick(c);
 }
 
 struct call *calls_next(struct calls *c)
@@ -238,7 +238,7 @@ void calls_interrupt(fuse_req_t req, void *name)
 	}
 	lock_drop(&c->lock);
 	if (wake)
-		kick(c);
+		calls_kick(c);
 }
 
 void calls_end_session(struct calls *c, uint64_t session)
@@ -254,7 +254,7 @@ void calls_end_session(struct calls *c, uint64_t session)
 			unpark(c, call);
 	}
 	lock_drop(&c->lock);
-	kick(c);
+	calls_kick(c);
 }
 
 void calls_close(struct calls *c)
@@ -264,7 +264,7 @@ void calls_close(struct calls *c)
 	while (c->parked.first)
 		unpark(c, c->parked.first);
 	lock_drop(&c->lock);
-	kick(c);
+	calls_kick(c);
 }
 
 uint32_t calls_change(const struct calls *c, uint32_t serial)
@@ -276,7 +276,7 @@ void calls_changed(struct calls *c, uint32_t serial)
 {
 	atomic_fetch_add(&c->changes[serial % CHANGES], 1);
 	if (atomic_load(&c->waiting) && !atomic_exchange(&c->changed, true))
-		kick(c);
+		calls_kick(c);
 }
 
 void calls_wake(struct calls *c)

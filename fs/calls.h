@@ -114,6 +114,8 @@ void calls_changed(struct calls *calls, uint32_t serial);
 void calls_wake(struct calls *calls);
 /* Milliseconds until calls_wake is worth calling without a kick; -1: none. */
 int calls_patience_ms(const struct calls *calls);
+/* Makes the kick readable: one thread that sleeps wakes. Any thread. */
+void calls_kick(struct calls *calls);
 /* eventfd that wakes one idle loop. */
 int calls_kick_fd(const struct calls *calls);
 

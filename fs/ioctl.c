@@ -8,6 +8,7 @@
 
 #include "fs/handles.h"
 #include "fs/log.h"
+#include "fs/loop.h"
 #include "store/base/clock.h"
 
 static const struct operation *const operations[] = {
@@ -144,8 +145,6 @@ static int check_call(const struct pfs_call *c, uint32_t bytes, struct why *why)
 	if (c->deadline_ms > PFS_MAX_DEADLINE_MS)
 		return why_set(why, EINVAL, "call.deadline_ms: %u is over the limit of %u", c->deadline_ms,
 			PFS_MAX_DEADLINE_MS);
-	if (c->reserved)
-		return why_set(why, EINVAL, "call.reserved: it is 0x%x and must be zero", c->reserved);
 	return 0;
 }
 
@@ -174,6 +173,8 @@ static int enter(struct call *call)
 static void begin(struct fs *fs, struct call *call, unsigned nr)
 {
 	const struct operation *op = call->operation;
+
+	loop_follow(call->arg.call.cpu);
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
@@ -241,6 +242,7 @@ void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument,
 	uint64_t seq = 0;
 
 	if (cmd == PFS_IOC_EMPTY) {
+		loop_follow((uint32_t)(uintptr_t)argument);
 		fuse_reply_ioctl(req, 0, NULL, 0);
 		return;
 	}

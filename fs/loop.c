@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,8 +19,12 @@
 struct loop {
 	struct fs *fs;
 	pthread_t thread;
-	int epoll;
+	int epoll;           /* of requests, the queue's kick and the end */
+	int aside;           /* of the latter two */
 	void *scratch;
+	bool follows;        /* constant: always moves to a caller's CPU */
+	uint32_t cpu;        /* 1 + the CPU that it was moved to, 0 = anywhere. Its own thread's */
+	uint32_t elsewhere;  /* requests since, of callers who are not pinned. Its own thread's */
 	struct fuse_buf buffer; /* its memory is libfuse's, made at the first request */
 };
 
@@ -27,18 +33,70 @@ struct loops {
 	struct loop at[];
 };
 
-static _Thread_local void *scratch;
+static _Thread_local struct loop *self; /* NULL outside loop threads */
+static cpu_set_t anywhere;              /* CPUs that the daemon may use; constant once threads run */
+static _Atomic uint32_t last_cpu, in_row; /* relaxed: where the last requests came from, and how many in a row */
 
 void *loop_scratch(void)
 {
-	return scratch;
+	return self->scratch;
 }
 
-static int loop_watch(struct loop *l, int fd, uint32_t events)
+static void move_to(struct loop *l, uint32_t cpu)
 {
-	struct epoll_event event = {.events = EPOLLIN | events};
+	cpu_set_t set;
 
-	return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+	CPU_ZERO(&set);
+	if (cpu)
+		CPU_SET(cpu - 1, &set);
+	if (sched_setaffinity(0, sizeof(set), cpu ? &set : &anywhere) == 0)
+		l->cpu = cpu;
+	l->elsewhere = 0;
+}
+
+static bool one_caller(void)
+{
+	return atomic_load_explicit(&in_row, memory_order_relaxed) >= LOOP_ALONE;
+}
+
+/* A request came from a thread pinned to @cpu - 1; 0: from any other. Who stepped aside for one caller is called back. */
+static void note_origin(struct fs *fs, uint32_t cpu)
+{
+	if (cpu && atomic_load_explicit(&last_cpu, memory_order_relaxed) == cpu) {
+		atomic_fetch_add_explicit(&in_row, 1, memory_order_relaxed);
+		return;
+	}
+	bool alone = one_caller();
+
+	atomic_store_explicit(&last_cpu, cpu, memory_order_relaxed);
+	atomic_store_explicit(&in_row, 0, memory_order_relaxed);
+	if (alone)
+		calls_kick(fs->calls);
+}
+
+void loop_follow(uint32_t cpu)
+{
+	bool wanted = cpu && cpu <= CPU_SETSIZE && CPU_ISSET(cpu - 1, &anywhere);
+
+	if (!self)
+		return;
+	note_origin(self->fs, wanted ? cpu : 0);
+	if (!self->follows)
+		return;
+	if (wanted) {
+		self->elsewhere = 0;
+		if (cpu != self->cpu)
+			move_to(self, cpu);
+	} else if (self->cpu && ++self->elsewhere == LOOP_FOLLOW_FOR) {
+		move_to(self, 0);
+	}
+}
+
+static int loop_watch(int epoll, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event event = {.events = EPOLLIN | events, .data.u64 = data};
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
 /* One request of the kernel's: false when none is there. The end of the connection ends everything. */
@@ -48,6 +106,10 @@ static bool take_request(struct loop *l)
 	int n = fuse_session_receive_buf(session, &l->buffer);
 
 	if (n > 0) {
+		const struct fuse_in_header *header = l->buffer.mem;
+
+		if (header->opcode != FUSE_IOCTL) /* those say themselves where they come from */
+			note_origin(l->fs, 0);
 		fuse_session_process_buf(session, &l->buffer);
 		return true;
 	}
@@ -74,7 +136,7 @@ static void sleep_until_work(struct loop *l)
 		poll(&leave, 1, patience >= 0 && patience < 10 ? patience : 10);
 		return;
 	}
-	if (epoll_wait(l->epoll, &event, 1, patience) == 1) {
+	if (epoll_wait(!l->follows && one_caller() ? l->aside : l->epoll, &event, 1, patience) == 1) {
 		uint64_t count;
 
 		/* Whoever comes first takes the kick back; the others find the queue as it is. */
@@ -90,7 +152,7 @@ static void *loop_main(void *argument)
 	unsigned in_a_row = 0;
 
 	pthread_setname_np(pthread_self(), "pfs-loop");
-	scratch = l->scratch;
+	self = l;
 	while (!atomic_load_explicit(&l->fs->leaving, memory_order_relaxed)) {
 		struct call *call;
 
@@ -132,19 +194,20 @@ static int answer_init(struct fs *fs)
 
 static int loop_start(struct fs *fs, struct loop *l)
 {
-	struct epoll_event kick = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = 1};
+	int kick = calls_kick_fd(fs->calls);
 	int r;
 
 	l->fs = fs;
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (l->epoll < 0 || posix_memalign(&l->scratch, 4096, LOOP_SCRATCH_BYTES) != 0)
+	l->aside = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll < 0 || l->aside < 0 || posix_memalign(&l->scratch, 4096, LOOP_SCRATCH_BYTES) != 0)
 		return -ENOMEM;
 	memset(l->scratch, 0, LOOP_SCRATCH_BYTES);
-	r = loop_watch(l, fuse_session_fd(fs->session), EPOLLEXCLUSIVE);
-	if (!r)
-		r = loop_watch(l, fs->leave, 0);
-	if (!r)
-		r = epoll_ctl(l->epoll, EPOLL_CTL_ADD, calls_kick_fd(fs->calls), &kick) == 0 ? 0 : -errno;
+	r = loop_watch(l->epoll, fuse_session_fd(fs->session), EPOLLEXCLUSIVE, 0);
+	r = r ? r : loop_watch(l->epoll, fs->leave, 0, 0);
+	r = r ? r : loop_watch(l->epoll, kick, EPOLLEXCLUSIVE, 1);
+	r = r ? r : loop_watch(l->aside, fs->leave, 0, 0);
+	r = r ? r : loop_watch(l->aside, kick, EPOLLEXCLUSIVE, 1);
 	return r ? r : -pthread_create(&l->thread, NULL, loop_main, l);
 }
 
@@ -152,6 +215,8 @@ static void loop_end(struct loop *l)
 {
 	if (l->epoll >= 0)
 		close(l->epoll);
+	if (l->aside >= 0)
+		close(l->aside);
 	free(l->scratch);
 	free(l->buffer.mem);
 }
@@ -167,7 +232,10 @@ int loops_start(struct fs *fs, struct loops **ret)
 		return -ENOMEM;
 	*ret = loops;
 	r = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0 ? answer_init(fs) : -errno;
+	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))
+		CPU_ZERO(&anywhere); /* more CPUs than the set holds: nobody is followed */
 	while (!r && loops->count < threads) {
+		loops->at[loops->count].follows = loops->count < (threads + 1) / 2;
 		r = loop_start(fs, &loops->at[loops->count]);
 		if (r)
 			loop_end(&loops->at[loops->count]);

@@ -13,7 +13,7 @@ static const char more[] =
 	"\nStarts a daemon of its own on a private mount, unless --mount names one. Values have 4 KiB and are never touched;\n"
 	"chains have 1,000 pages and are taken at random. Each figure is one JSON object a line: figure, value, unit, what it\n"
 	"is held against and value / against, where there is such a thing. Figures of batches are printed for records of 1\n"
-	"and of 32 pages, then the worse of both.\n"
+	"and of 32 pages, with the measuring thread pinned to a CPU and free to run anywhere, then the worse of both.\n"
 	"\nFigures: get_start_1000, get_transfer_1000, release_1000, put_start_1000, put_commit_1000, put_start_full_1000,\n"
 	"empty_ioctl, index, probe_p99_under_batches, segment_ready, cat_pages.";
 
@@ -36,7 +36,9 @@ void bench_print(const struct bench_options *options, const char *figure, double
 	if (options->human) {
 		printf("%-36s %12.4g %-8s", figure, value, unit);
 		if (json_object_get(out, "records_of"))
-			printf(" records of %lld", (long long)json_integer_value(json_object_get(out, "records_of")));
+			printf(" records of %-2lld", (long long)json_integer_value(json_object_get(out, "records_of")));
+		if (json_object_get(out, "thread"))
+			printf(" thread %-6s", json_string_value(json_object_get(out, "thread")));
 		if (against > 0)
 			printf("  (against %.4g: %.2f)", against, value / against);
 		printf("\n");

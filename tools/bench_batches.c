@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +40,24 @@ static const struct {
 };
 
 #define EMPTY_CALLS 20000u
+#define GETS_A_PUT 10u /* gets cost no memory, and the first ones run beside what the filling left to do */
+
+/* The thread that measures is pinned to a CPU, as an engine's scheduler thread is, and the daemon answers on it; then
+ * everything is measured again with a thread that may run anywhere, which on an idle machine adds two wake-ups of another
+ * CPU to each request. The figures that are held against something are the first ones. */
+enum placement {
+	PINNED,
+	FREE,
+	PLACEMENTS
+};
+static const char *const placements[PLACEMENTS] = {"pinned", "free"};
 
 struct run {
 	const struct bench_options *options;
 	struct bench_daemon daemon;
 	struct bench_chains chains;
-	struct latency latency[FIGURES];
+	enum placement placement; /* of what is measured now */
+	struct latency latency[PLACEMENTS][FIGURES];
 };
 
 static int measure_get(struct run *run, uint64_t chain)
@@ -73,9 +86,9 @@ static int measure_get(struct run *run, uint64_t chain)
 	if (pfs_release(s, &got.plan, 1, NULL))
 		return complain_client("release");
 	at[3] = clock_ns();
-	latency_add(&run->latency[GET_START], at[1] - at[0]);
-	latency_add(&run->latency[GET_TRANSFER], at[2] - at[1]);
-	latency_add(&run->latency[RELEASE], at[3] - at[2]);
+	latency_add(&run->latency[run->placement][GET_START], at[1] - at[0]);
+	latency_add(&run->latency[run->placement][GET_TRANSFER], at[2] - at[1]);
+	latency_add(&run->latency[run->placement][RELEASE], at[3] - at[2]);
 	return 0;
 }
 
@@ -98,14 +111,15 @@ static int measure_put(struct run *run, bool full)
 		return bench_fill(&run->chains, 1, "filling");
 	}
 	run->chains.count++;
-	latency_add(&run->latency[full ? PUT_START_FULL : PUT_START], at[1] - at[0]);
+	latency_add(&run->latency[run->placement][full ? PUT_START_FULL : PUT_START], at[1] - at[0]);
 	if (!full)
-		latency_add(&run->latency[PUT_COMMIT], at[2] - at[1]);
+		latency_add(&run->latency[run->placement][PUT_COMMIT], at[2] - at[1]);
 	return 0;
 }
 
 static int measure_empty(struct run *run)
 {
+	unsigned long cpu = run->placement == PINNED ? (unsigned long)sched_getcpu() + 1 : 0;
 	char path[PATH_MAX];
 	int fd;
 
@@ -117,11 +131,11 @@ static int measure_empty(struct run *run)
 	for (unsigned i = 0; i < EMPTY_CALLS; i++) {
 		uint64_t begin = clock_ns();
 
-		if (ioctl(fd, PFS_IOC_EMPTY)) {
+		if (ioctl(fd, PFS_IOC_EMPTY, cpu)) {
 			close(fd);
 			return complain("%s: the empty ioctl: %s", path, strerror(errno));
 		}
-		latency_add(&run->latency[EMPTY_IOCTL], clock_ns() - begin);
+		latency_add(&run->latency[run->placement][EMPTY_IOCTL], clock_ns() - begin);
 	}
 	close(fd);
 	return 0;
@@ -149,18 +163,38 @@ static bool wants_any(const struct bench_options *o)
 	return false;
 }
 
+/* The figures that need no full memory, with the thread where run->placement says. */
+static int measure_placed(struct run *run, uint64_t filled)
+{
+	const struct bench_options *o = run->options;
+	cpu_set_t anywhere, here;
+	int r = 0;
+
+	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))
+		return complain("the CPUs of this process: %s", strerror(errno));
+	CPU_ZERO(&here);
+	CPU_SET((unsigned)sched_getcpu(), &here);
+	if (run->placement == PINNED && sched_setaffinity(0, sizeof(here), &here))
+		return complain("pinning to CPU %d: %s", sched_getcpu(), strerror(errno));
+	for (uint64_t i = 0; i < GETS_A_PUT * o->repeats && !r; i++)
+		r = measure_get(run, bench_dice(&run->chains, filled));
+	for (uint64_t i = 0; i < o->repeats && !r; i++)
+		r = measure_put(run, false);
+	if (!r && bench_wants(o, figures[EMPTY_IOCTL].name))
+		r = measure_empty(run);
+	sched_setaffinity(0, sizeof(anywhere), &anywhere);
+	return r;
+}
+
 static int measure_all(struct run *run)
 {
 	const struct bench_options *o = run->options;
 	int r = bench_fill(&run->chains, o->pages / BENCH_BATCH, "filling");
 	uint64_t filled = run->chains.count;
 
-	for (uint64_t i = 0; i < o->repeats && !r; i++)
-		r = measure_get(run, bench_dice(&run->chains, filled));
-	for (uint64_t i = 0; i < o->repeats && !r; i++)
-		r = measure_put(run, false);
-	if (!r && bench_wants(o, figures[EMPTY_IOCTL].name))
-		r = measure_empty(run);
+	for (run->placement = 0; run->placement < PLACEMENTS && !r; run->placement++)
+		r = measure_placed(run, filled);
+	run->placement = FREE;
 	if (!r && bench_wants(o, figures[PUT_START_FULL].name)) {
 		r = fill_up(run);
 		for (uint64_t i = 0; i < o->repeats && !r; i++)
@@ -174,7 +208,7 @@ static int one_length(struct run *run, uint32_t record_pages)
 	const struct bench_options *o = run->options;
 	/* Room for what is filled and for the puts that are measured with free slots; most of it granted from the start, so
 	 * that these do not wait for grants. */
-	uint64_t values = o->pages + (o->repeats + 20) * BENCH_BATCH;
+	uint64_t values = o->pages + (PLACEMENTS * o->repeats + 20) * BENCH_BATCH;
 	const struct bench_daemon_options d = {.memory = (values + values / 4) * BENCH_VALUE};
 	int r;
 
@@ -191,14 +225,15 @@ static int one_length(struct run *run, uint32_t record_pages)
 			bench_namespace_remove(&run->daemon, "bench");
 	}
 	bench_daemon_stop(&run->daemon);
-	for (unsigned i = 0; i < FIGURES && !r; i++) {
-		const struct latency *l = &run->latency[i];
+	for (unsigned i = 0; i < PLACEMENTS * FIGURES && !r; i++) {
+		unsigned figure = i / PLACEMENTS, placement = i % PLACEMENTS;
+		const struct latency *l = &run->latency[placement][figure];
 
-		if (l->count == 0 || !bench_wants(o, figures[i].name))
+		if (l->count == 0 || !bench_wants(o, figures[figure].name))
 			continue;
-		bench_print(o, figures[i].name, latency_us(l, 0.5), "us", figures[i].against,
-			json_pack("{s:i, s:f, s:I}", "records_of", (int)record_pages, "p99", latency_us(l, 0.99),
-				"samples", (json_int_t)l->count));
+		bench_print(o, figures[figure].name, latency_us(l, 0.5), "us", figures[figure].against,
+			json_pack("{s:i, s:s, s:f, s:I}", "records_of", (int)record_pages, "thread", placements[placement],
+				"p99", latency_us(l, 0.99), "samples", (json_int_t)l->count));
 	}
 	return r;
 }
@@ -218,11 +253,14 @@ int bench_batches(const struct bench_options *o)
 		runs[k].options = o;
 		r = one_length(&runs[k], lengths[k]);
 	}
-	for (unsigned i = 0; i < FIGURES && !r; i++) {
-		double a = latency_us(&runs[0].latency[i], 0.5), b = latency_us(&runs[1].latency[i], 0.5);
+	for (unsigned i = 0; i < PLACEMENTS * FIGURES && !r; i++) {
+		unsigned figure = i / PLACEMENTS, placement = i % PLACEMENTS;
+		double a = latency_us(&runs[0].latency[placement][figure], 0.5);
+		double b = latency_us(&runs[1].latency[placement][figure], 0.5);
 
-		if (bench_wants(o, figures[i].name) && a > 0 && b > 0)
-			bench_print(o, figures[i].name, a > b ? a : b, "us", figures[i].against, NULL);
+		if (bench_wants(o, figures[figure].name) && a > 0 && b > 0)
+			bench_print(o, figures[figure].name, a > b ? a : b, "us", figures[figure].against,
+				json_pack("{s:s}", "thread", placements[placement]));
 	}
 	free(runs);
 	return r;

@@ -3,6 +3,7 @@
  * One request: its place in the call buffer, its number, its ioctl.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -153,6 +154,16 @@ static const char *op_name(unsigned long op)
 	return nr < sizeof(names) / sizeof(names[0]) && names[nr] ? names[nr] : "ioctl";
 }
 
+/* 1 + the CPU that the calling thread is pinned to; 0 where it may use several, or more than the set holds. */
+static uint32_t pinned_cpu(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) || CPU_COUNT(&set) != 1)
+		return 0;
+	return (uint32_t)sched_getcpu() + 1;
+}
+
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
 	uint32_t flags, uint32_t deadline_ms)
 {
@@ -162,7 +173,7 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 	request->size = (uint32_t)size;
 	request->flags = flags;
 	request->deadline_ms = deadline_ms;
-	request->reserved = 0;
+	request->cpu = pinned_cpu();
 	r = run(session, conn, op, request);
 	if (!r)
 		return 0;

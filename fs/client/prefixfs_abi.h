@@ -55,7 +55,8 @@ struct pfs_call {
 	__u64 seq;         /* the client's number of this request, never 0; the same number is the same request */
 	__u64 acked_seq;   /* the client has every answer up to this one: their outcomes need not be kept */
 	__u32 deadline_ms; /* of requests that may wait; 0 takes the default of the operation */
-	__u32 reserved;
+	__u32 cpu;         /* 1 + the CPU that the calling thread is pinned to: the daemon answers on it if it can, so that no
+	                      other CPU has to be woken twice; 0 = the thread is not pinned */
 };
 
 #define PFS_CALL_NONBLOCK 1u /* say EAGAIN instead of waiting; poll(2) then tells when to ask again */
@@ -314,7 +315,7 @@ struct pfs_last_error {
 #define PFS_IOC_PROBE _IOWR(PFS_IOC_TYPE, 11, struct pfs_probe)
 #define PFS_IOC_STAT _IOWR(PFS_IOC_TYPE, 12, struct pfs_stat)
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
-#define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way */
+#define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
 /* 15..31 belong to IMPORT, GET_CONFIRM, TOUCH, REMOVE, PIN, FP_ADD, FP_MATCH, DRAIN, RESET: EOPNOTSUPP today. */
 #define PFS_IOC_NR_LAST 31
 

@@ -22,7 +22,7 @@ OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
 
 class Call(ctypes.Structure):
     _fields_ = [("size", U32), ("flags", U32), ("seq", U64), ("acked_seq", U64), ("deadline_ms", U32),
-                ("reserved", U32)]
+                ("cpu", U32)]
 
 
 def struct_of(name, *fields):
