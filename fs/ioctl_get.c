@@ -124,7 +124,6 @@ static void get_start_done(struct call *call)
 {
 	struct pfs_get_start *g = &call->arg.get_start;
 	const struct get_start *w = &call->work.get_start;
-	uint32_t total;
 
 	g->raw_prefix_hit_len = w->raw_prefix_hit_len;
 	g->transferable_len = w->transferable_len;
@@ -142,7 +141,7 @@ static void get_start_done(struct call *call)
 	memset(g->estimate_us, 0, sizeof(g->estimate_us));
 	g->bytes[0] = w->bytes;
 	g->estimate_us[0] = (uint32_t)((w->bytes + MEMORY_BYTES_PER_US - 1) / MEMORY_BYTES_PER_US);
-	space_ranges(ctl_space(call->ctl), 0, NULL, 0, &total, (uint64_t *)&g->ranges_version);
+	g->ranges_version = space_ranges_version(ctl_space(call->ctl));
 }
 
 const struct operation ioctl_get_start = {

@@ -62,21 +62,6 @@ static int put_start_spans(struct call *call)
 	return 0;
 }
 
-static int check_groups(struct call *call)
-{
-	const struct put_start *w = &call->work.put_start;
-
-	for (uint32_t g = 0; g < w->group_count; g++) {
-		if (w->groups[g].reserved)
-			return why_set(&call->why, EINVAL, "group %u: reserved is 0x%x and must be zero", g,
-				w->groups[g].reserved);
-		if (w->groups[g].flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY))
-			return why_set(
-				&call->why, EINVAL, "group %u: flags 0x%x have unknown bits", g, w->groups[g].flags);
-	}
-	return 0;
-}
-
 static int put_start_call(struct call *call)
 {
 	struct pfs_put_start *p = &call->arg.put_start;
@@ -99,9 +84,7 @@ static int put_start_call(struct call *call)
 	w->group_count = p->groups;
 	w->key_count = p->keys;
 	w->class_mask = p->class_mask;
-	r = check_groups(call);
-	if (!r)
-		r = put_start_begin(w, &call->why);
+	r = put_start_begin(w, &call->why);
 	return r ? r : STEP_MORE;
 }
 
@@ -113,11 +96,10 @@ static int put_start_go_on(struct call *call)
 static void put_start_done(struct call *call)
 {
 	struct pfs_put_start *p = &call->arg.put_start;
-	uint32_t total;
 
 	p->new_values = call->work.put_start.new_values;
 	p->groups_ok = call->work.put_start.groups_ok;
-	space_ranges(ctl_space(call->ctl), 0, NULL, 0, &total, (uint64_t *)&p->ranges_version);
+	p->ranges_version = space_ranges_version(ctl_space(call->ctl));
 }
 
 const struct operation ioctl_put_start = {

@@ -31,7 +31,6 @@ static int attach(struct call *call)
 	const struct layout *layout = space_layout(space);
 	struct session_attach s = {.rank = a->rank, .node = a->node, .call_buffer_bytes = a->call_buffer_bytes};
 	char path[RUNDIR_PATH_BYTES];
-	uint32_t total;
 
 	memcpy(s.client_id, a->client_id, sizeof(s.client_id));
 	int r = session_attach(ctl_session(call->ctl), &s, &call->why);
@@ -42,7 +41,7 @@ static int attach(struct call *call)
 	a->segment_bytes = segment_bytes(space_segment(space));
 	a->segment_page_bytes = segment_page_bytes(space_segment(space));
 	a->generation = space_generation(space);
-	space_ranges(space, 0, NULL, 0, &total, (uint64_t *)&a->ranges_version);
+	a->ranges_version = space_ranges_version(space);
 	a->world = layout->world;
 	a->page_tokens = layout->page_tokens;
 	a->classes = layout->classes;
@@ -161,7 +160,6 @@ static int segments_ack_begin(struct call *call)
 {
 	struct pfs_segments_ack *a = &call->arg.segments_ack;
 	struct fs *fs = fuse_req_userdata(call->req);
-	uint32_t total;
 	void *from;
 	int r;
 
@@ -179,7 +177,7 @@ static int segments_ack_begin(struct call *call)
 		memcpy(call->copy, from, a->count * sizeof(struct pfs_range_ack));
 	}
 	r = session_ack_ranges(ctl_session(call->ctl), call->copy, a->count, &a->accepted, &call->why);
-	space_ranges(ctl_space(call->ctl), 0, NULL, 0, &total, (uint64_t *)&a->version);
+	a->version = space_ranges_version(ctl_space(call->ctl));
 	return r;
 }
 

@@ -145,6 +145,8 @@ uint32_t arena_alloc(struct arena *arena, uint32_t words)
 		have += (unsigned)__builtin_ctz(larger);
 		unit = arena->free_list[have];
 		run_take(arena, unit, have);
+		if (arena->free_list[have] != ARENA_NONE)
+			__builtin_prefetch(arena_at(arena, arena->free_list[have]), 1); /* the next one to be taken */
 	} else {
 		unit = run_extend(arena, want);
 		if (unit == ARENA_NONE)

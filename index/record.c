@@ -13,12 +13,20 @@ uint32_t record_take_number(struct index *index)
 {
 	uint32_t number = index->record_free;
 
-	if (number != INDEX_NONE)
-		index->record_free = index->records[number].next;
-	else if (index->record_top < index->tables->record_capacity)
+	if (number != INDEX_NONE) {
+		uint32_t next = index->records[number].next;
+
+		index->record_free = next;
+		if (next != INDEX_NONE) { /* the one after this one is cold: its lines come while this one is filled */
+			__builtin_prefetch(&index->records[next], 1);
+			__builtin_prefetch(record_table(index, next), 1);
+			__builtin_prefetch((char *)record_table(index, next) + 64, 1);
+		}
+	} else if (index->record_top < index->tables->record_capacity) {
 		number = index->record_top++;
-	else
+	} else {
 		return INDEX_NONE;
+	}
 	if (index->record_top > index->tables->header->records_high)
 		__atomic_store_n(&index->tables->header->records_high, index->record_top, __ATOMIC_RELEASE);
 

@@ -119,6 +119,8 @@ struct space_range { /* a ready grant */
 uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *ranges, uint32_t capacity,
 		      uint32_t *total, uint64_t *version);
 
+uint64_t space_ranges_version(struct space *space);
+
 struct host_report {
 	uint64_t memory_bytes, floors_bytes, granted_bytes, used_bytes;
 	uint32_t spaces, sessions;

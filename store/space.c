@@ -468,6 +468,16 @@ uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *r
 	return n;
 }
 
+uint64_t space_ranges_version(struct space *space)
+{
+	uint64_t version;
+
+	lock_take(&space->lock);
+	version = slots_version(space->slots);
+	lock_drop(&space->lock);
+	return version;
+}
+
 /* ---- slots, groups, pins ------------------------------------------------------------------------------------- */
 
 static void space_slot_freed(void *context, uint32_t entry)
@@ -488,12 +498,15 @@ uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint6
 	uint32_t n;
 
 	lock_assert_held(&space->lock);
-	if (space->group_free_count)
+	if (space->group_free_count) {
 		n = space->group_free[--space->group_free_count];
-	else if (space->group_next < SPACE_GROUPS)
+		if (space->group_free_count) /* the next one to be taken */
+			__builtin_prefetch(&space->tables.groups[space->group_free[space->group_free_count - 1]], 1);
+	} else if (space->group_next < SPACE_GROUPS) {
 		n = space->group_next++;
-	else
+	} else {
 		return 0;
+	}
 	group = &space->tables.groups[n];
 	memcpy(group->client_id, client_id, sizeof(group->client_id));
 	group->plan = plan;

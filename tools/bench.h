@@ -82,6 +82,10 @@ int bench_chains_open(
 void bench_chains_close(struct bench_chains *chains);
 void bench_chain_keys(uint64_t chain, uint32_t first, uint32_t count, struct pfs_key *keys);
 uint64_t bench_dice(struct bench_chains *chains, uint64_t sides);
+/* The request for @count keys of a chain as records of the chains' length: its groups are written to @groups [@count].
+ * @before: the key before the first one, NULL = it begins the chain. */
+void bench_put_request(const struct bench_chains *chains, const struct pfs_key *keys, const struct pfs_key *before,
+	uint32_t first, uint32_t count, struct pfs_put_group *groups, struct pfs_put_request *ret);
 /* Keys first..first+count-1 of a chain as one plan of groups of record_pages pages. */
 int bench_put_start(struct bench_chains *chains, const struct pfs_key *keys, const struct pfs_key *before,
 	uint32_t first, uint32_t count, struct pfs_put_result *ret);

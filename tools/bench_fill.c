@@ -21,6 +21,7 @@ int bench_chains_open(struct bench_chains *c, const struct bench_daemon *daemon,
 	pfs_options_init(&options);
 	options.rank = 0;
 	options.wait_prewarm = 1;
+	options.call_buffer_bytes = 64ull << 20; /* many plans are open at once while memory is warmed */
 	if (host_path(c->path, "%s/ns/%s", daemon->mount, ns))
 		return 1;
 	return pfs_open(c->path, &options, &c->session) ? complain_client(c->path) : 0;
@@ -43,10 +44,9 @@ void bench_chain_keys(uint64_t chain, uint32_t first, uint32_t count, struct pfs
 		mix_key(NULL, chain, first + i, &keys[i]);
 }
 
-int bench_put_start(struct bench_chains *c, const struct pfs_key *keys, const struct pfs_key *before, uint32_t first,
-	uint32_t count, struct pfs_put_result *ret)
+void bench_put_request(const struct bench_chains *c, const struct pfs_key *keys, const struct pfs_key *before,
+	uint32_t first, uint32_t count, struct pfs_put_group *groups, struct pfs_put_request *ret)
 {
-	struct pfs_put_group groups[BENCH_BATCH];
 	struct pfs_put_request q = {.groups = groups, .keys = keys, .key_count = count, .class_mask = 1};
 
 	for (uint32_t at = 0; at < count;) {
@@ -65,6 +65,16 @@ int bench_put_start(struct bench_chains *c, const struct pfs_key *keys, const st
 			g->parent = *before;
 		at += n;
 	}
+	*ret = q;
+}
+
+int bench_put_start(struct bench_chains *c, const struct pfs_key *keys, const struct pfs_key *before, uint32_t first,
+	uint32_t count, struct pfs_put_result *ret)
+{
+	struct pfs_put_group groups[BENCH_BATCH];
+	struct pfs_put_request q;
+
+	bench_put_request(c, keys, before, first, count, groups, &q);
 	return pfs_put_start(c->session, &q, ret);
 }
 
