@@ -191,42 +191,6 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 	return 0;
 }
 
-struct space *host_space_find(struct host *host, const char *name)
-{
-	struct space *space;
-
-	lock_take(&host->lock);
-	space = host_find_locked(host, name);
-	if (space)
-		space_ref(space);
-	lock_drop(&host->lock);
-	return space;
-}
-
-struct space *host_space_get(struct host *host, uint32_t serial)
-{
-	struct space *found = NULL;
-
-	lock_take(&host->lock);
-	for (uint32_t i = 0; i < host->space_count && !found; i++)
-		if (host->spaces[i]->serial == serial)
-			found = space_ref(host->spaces[i]);
-	lock_drop(&host->lock);
-	return found;
-}
-
-uint32_t host_space_list(struct host *host, uint32_t *serials, uint32_t capacity)
-{
-	uint32_t n;
-
-	lock_take(&host->lock);
-	n = host->space_count < capacity ? host->space_count : capacity;
-	for (uint32_t i = 0; i < n; i++)
-		serials[i] = host->spaces[i]->serial;
-	lock_drop(&host->lock);
-	return n;
-}
-
 void host_report(struct host *host, struct host_report *ret)
 {
 	struct space *spaces[HOST_MAX_SPACES];

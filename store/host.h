@@ -77,18 +77,11 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
 int host_space_remove(struct host *host, const char *name, struct why *why);
-struct space *host_space_find(struct host *host, const char *name); /* referenced, or NULL */
-/* The space of number @number (its serial, never reused), referenced, or NULL. Serials begin at 1. */
-struct space *host_space_get(struct host *host, uint32_t number);
-/* Serials of the spaces that exist, ascending; returns how many were written. */
-uint32_t host_space_list(struct host *host, uint32_t *serials, uint32_t capacity);
 struct space *space_ref(struct space *space);
 void space_unref(struct space **space);
 
-const char *space_name(const struct space *space);
 uint32_t space_serial(const struct space *space);
 const struct layout *space_layout(const struct space *space);
-int64_t space_created_s(const struct space *space);
 void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
@@ -159,8 +152,5 @@ int space_record_evict(struct space *space, uint32_t number, uint32_t generation
  * absent, -ENOENT, -EIO. Blocks on the tier. */
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes);
-
-/* Evicts until at least @bytes of slots were freed or nothing more can go; returns the bytes freed. */
-uint64_t space_evict_bytes(struct space *space, uint64_t bytes);
 
 #endif

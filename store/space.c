@@ -341,11 +341,6 @@ void space_unref(struct space **sp)
 	free(space);
 }
 
-const char *space_name(const struct space *space)
-{
-	return space->name;
-}
-
 uint32_t space_serial(const struct space *space)
 {
 	return space->serial;
@@ -354,11 +349,6 @@ uint32_t space_serial(const struct space *space)
 const struct layout *space_layout(const struct space *space)
 {
 	return space->layout;
-}
-
-int64_t space_created_s(const struct space *space)
-{
-	return space->created_s;
 }
 
 struct segment *space_segment(struct space *space)
