@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/session_private.h"
@@ -294,7 +293,6 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	space->layout = layout;
 	space->tables_fd = -1;
 	space->generation = 1;
-	space->created_s = (int64_t)clock_wall_s();
 	space->access = *access;
 	space->floor_bytes = layout->floor_bytes ? layout->floor_bytes : host->config.memory_bytes / 4;
 	lock_init(&space->lock, LOCK_SPACE);

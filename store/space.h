@@ -31,7 +31,6 @@ struct space {
 	void *tables_memory;
 	int tables_fd;
 	uint64_t generation;
-	int64_t created_s;
 	uint64_t floor_bytes;
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
