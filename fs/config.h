@@ -19,7 +19,7 @@
 
 /* x(type, name, default, least or choices, most, help). Numbers of choices count from 0. */
 #define CONFIG_PARAMETERS(x) \
-	x(SIZE, memory, "1G", 16ull << 20, 1ull << 50, "budget for values in memory, the padding of slots included") \
+	x(SIZE, memory, "1G", 16ull << 20, 64ull << 40, "budget for values in memory, the padding of slots included") \
 	x(CHOICE, hugepages, "auto", "auto|never|thp|require", 0, "backing of the segments; require insists") \
 	x(BOOL, populate, "true", 0, 1, "make granted memory present before it is handed out") \
 	x(UINT, populate_threads, "4", 1, 64, "threads that do so") \

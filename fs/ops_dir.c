@@ -328,7 +328,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct namespace_info info;
 	struct host_report report;
 	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX};
-	uint64_t after = 0, records = 0;
+	uint64_t after = 0, records = 0, free_slots = 0;
 
 	host_report(fs->host, &report);
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {
@@ -339,12 +339,14 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 			continue;
 		space_report(info.space, &space);
 		records += space.records;
+		free_slots += space.slots_free;
 		space_unref(&info.space);
 	}
 	st.f_blocks = report.memory_bytes / 4096;
 	st.f_bfree = st.f_bavail = report.memory_bytes > report.used_bytes
 	                                   ? (report.memory_bytes - report.used_bytes) / 4096
 	                                   : 0;
-	st.f_files = records;
+	st.f_ffree = free_slots; /* as many records more could come, of one page each */
+	st.f_files = records + free_slots;
 	fuse_reply_statfs(req, &st);
 }

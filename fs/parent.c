@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -28,6 +29,7 @@
 #define LAST_LINES 20
 #define LINE_BYTES 512
 #define STOP_MS 900 /* a serving process that has not ended by then after STOP is killed */
+#define LOOK_MS 1000 /* how often the serving process is looked at */
 #define DEATHS_WITHIN_S 60
 #define MAX_DEATHS 1000
 
@@ -45,6 +47,7 @@ struct parent {
 	bool ready;       /* READY came from the present serving process */
 	bool stopping;    /* a signal asked for the end */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
+	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
 	struct kept kept;
 	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
@@ -290,6 +293,34 @@ static bool read_signals(struct parent *p, int *status)
 	return ended;
 }
 
+/* Has the serving process died without being able to end? Its threads may be on the way into the mount's own folders (a
+ * cache invalidation takes a folder's lock, whose holder waits for an answer that nobody gives any more): then neither a
+ * core dump nor SIGKILL gets to its end before the connection is ended. */
+static bool half_dead(pid_t child)
+{
+	char path[32], text[4096];
+	cleanup(closep) int fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)child);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	return strstr(text, "\nState:\tZ") || strstr(text, "\nCoreDumping:\t1");
+}
+
+/* Called about once a second: ends the connection of a process that was half dead twice in a row. */
+static void free_half_dead(struct parent *p)
+{
+	p->half_dead = p->child > 0 && half_dead(p->child) ? p->half_dead + 1 : 0;
+	if (p->half_dead != 2)
+		return;
+	log_error("the serving process died and cannot end; its connection is ended");
+	mount_remove(p->config, p->device, true);
+}
+
 /* Until the serving process has ended; its wait status. */
 static int watch(struct parent *p)
 {
@@ -301,7 +332,7 @@ static int watch(struct parent *p)
 			{.fd = p->keeper, .events = POLLIN},
 			{.fd = p->log, .events = POLLIN},
 		};
-		int timeout = -1;
+		int timeout = LOOK_MS;
 
 		if (p->kill_ns) {
 			uint64_t now = clock_now_ns();
@@ -315,10 +346,14 @@ static int watch(struct parent *p)
 				timeout = (int)((p->kill_ns - now) / 1000000) + 1;
 			}
 		}
-		if (poll(fds, 3, timeout) < 0 && errno != EINTR) {
+		int events = poll(fds, 3, timeout < LOOK_MS ? timeout : LOOK_MS);
+
+		if (events < 0 && errno != EINTR) {
 			log_error("poll: %s", strerror(errno));
 			return 0;
 		}
+		if (events == 0)
+			free_half_dead(p);
 		copy_log(p);
 		read_keeper(p);
 		if (read_signals(p, &status)) {

@@ -253,8 +253,8 @@ static int space_build(struct space *space, struct why *why)
 		uint64_t floor = space->floor_bytes;
 
 		space->floor_bytes = 0; /* nothing reserved, nothing to give back */
-		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and %llu already promised exceed the host's "
-			       "memory of %llu", space->name, (unsigned long long)floor,
+		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and %llu that others were promised or granted "
+			       "exceed the budget of %llu", space->name, (unsigned long long)floor,
 			       (unsigned long long)atomic_load(&host->reserved_bytes),
 			       (unsigned long long)host->config.memory_bytes);
 	}

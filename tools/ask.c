@@ -26,7 +26,7 @@ int command_stat(const struct command *self, int argc, char **argv)
 	if (argc > 1)
 		return usage_error(self, "one namespace is expected, %d are given", argc);
 	mount = host_mount(mount);
-	if (!mount || (argc ? host_path(path, "%s/ns/%s/stats", mount, argv[0]) : host_path(path, "%s/health", mount)))
+	if (!mount || (argc ? host_namespace(path, mount, argv[0], "/stats") : host_path(path, "%s/health", mount)))
 		return 1;
 	text = host_read_file(path, NULL);
 	if (!text)
@@ -58,6 +58,7 @@ int command_probe(const struct command *self, int argc, char **argv)
 		{0},
 	};
 	struct pfs_session *session = NULL;
+	struct pfs_options open_options;
 	struct pfs_key *keys;
 	char path[PATH_MAX];
 	uint8_t *bits;
@@ -70,8 +71,10 @@ int command_probe(const struct command *self, int argc, char **argv)
 	if ((unsigned)argc - 1 > PFS_MAX_KEYS)
 		return usage_error(self, "%d keys, at most %u are possible", argc - 1, PFS_MAX_KEYS);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, argv[0]))
+	if (!mount || host_namespace(path, mount, argv[0], ""))
 		return 1;
+	pfs_options_init(&open_options);
+	open_options.read_only = 1; /* who may read may ask */
 	keys = calloc((size_t)argc, sizeof(*keys));
 	bits = calloc((size_t)argc / 8 + 1, 1);
 	for (int i = 1; keys && i < argc && !r; i++)
@@ -79,7 +82,7 @@ int command_probe(const struct command *self, int argc, char **argv)
 			r = usage_error(self, "'%s' is no key of 64 hex digits", argv[i]);
 	if (!keys || !bits)
 		r = complain("no memory");
-	if (!r && pfs_open(path, NULL, &session))
+	if (!r && pfs_open(path, &open_options, &session))
 		r = complain_client(path);
 	if (!r && pfs_probe(session, keys, (uint32_t)argc - 1, bits, NULL))
 		r = complain_client("probe");

@@ -160,11 +160,15 @@ int command_evict(const struct command *self, int argc, char **argv)
 	if ((argc > 1) + all + (bytes > 0) != 1)
 		return usage_error(self, "one of record names, --all and --bytes is needed");
 	mount = host_mount(mount);
-	if (!mount || host_path(records, "%s/ns/%s/records", mount, argv[0]))
+	if (!mount || host_namespace(records, mount, argv[0], "/records"))
 		return 1;
 	if (argc > 1) {
 		for (int i = 1; i < argc; i++) {
-			if (evict_one(records, argv[i]))
+			char path[PATH_MAX];
+
+			if (host_record(path, records, argv[i]))
+				r = 1;
+			else if (!rmdir(path))
 				out.evicted++;
 			else
 				r = complain("%s: %s", argv[i],

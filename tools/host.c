@@ -86,6 +86,45 @@ int host_path(char to[PATH_MAX], const char *format, ...)
 	return n < 0 || n >= PATH_MAX ? complain("a path has %d bytes, at most %d are possible", n, PATH_MAX - 1) : 0;
 }
 
+#define NAME_MAX_BYTES 64u /* of a namespace */
+
+/* What somebody typed, fit for a terminal: at most 80 bytes, others than printable ASCII as '?'. */
+static const char *printable(const char *text)
+{
+	static char shown[81];
+	size_t n = 0;
+
+	for (; n < sizeof(shown) - 1 && text[n]; n++)
+		shown[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
+	shown[n] = '\0';
+	return shown;
+}
+
+int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	size_t bytes = strlen(name);
+	char health[PATH_MAX];
+
+	if (bytes == 0 || bytes > NAME_MAX_BYTES || name[0] == '.' || strspn(name, allowed) != bytes)
+		return complain("'%s' is no name of a namespace: 1 to %u of A-Z a-z 0-9 . _ -, not beginning with a dot",
+			printable(name), NAME_MAX_BYTES);
+	if (host_path(health, "%s/health", mount))
+		return 1;
+	if (access(health, F_OK))
+		return complain("no prefixfs is mounted at %s: %s", mount, strerror(errno));
+	return host_path(to, "%s/ns/%s%s", mount, name, rest);
+}
+
+int host_record(char to[PATH_MAX], const char *records, const char *name)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	if (strspn(name, digits) != 16 || name[16] != '-' || strspn(name + 17, digits) != 64 || name[81])
+		return complain("'%s' is no name of a record: 16 hex digits, '-', 64 hex digits", printable(name));
+	return host_path(to, "%s/%s", records, name);
+}
+
 char *host_read_file(const char *path, size_t *bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), error = 0;

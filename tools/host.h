@@ -13,6 +13,11 @@
 const char *host_mount(const char *given);
 /* <mount>/ns/<name>, or <mount>/<rest...>; NULL after a sentence when it is too long. */
 int host_path(char to[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* <mount>/ns/<name><rest>, for a @name that can be a namespace's: one that cannot, or a @mount where nothing is mounted, is
+ * refused with a sentence. */
+int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest);
+/* <records>/<name>, for a @name that can be a record's; refused likewise. */
+int host_record(char to[PATH_MAX], const char *records, const char *name);
 /* A whole small file (at most 1 MiB), NUL-terminated, to be freed; NULL with errno. */
 char *host_read_file(const char *path, size_t *bytes);
 /* The value of "name: value" or "name value" in @text, to be freed; NULL if there is none. */

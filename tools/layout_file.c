@@ -163,7 +163,7 @@ int layout_create(const char *mount, const char *name, const struct layout_wish 
 
 	if (!layout)
 		return 1;
-	r = host_path(path, "%s/ns/%s", mount, name) || host_path(file, "%s/layout", path);
+	r = host_namespace(path, mount, name, "") || host_path(file, "%s/layout", path);
 	if (!r && mkdir(path, mode ? mode : 0755)) {
 		r = complain("%s: %s", path, strerror(errno));
 	} else if (!r) {
@@ -239,7 +239,7 @@ int layout_view_read(const char *mount, const char *name, struct layout_view *re
 	size_t bytes;
 	int r;
 
-	if (host_path(path, "%s/ns/%s/layout", mount, name))
+	if (host_namespace(path, mount, name, "/layout"))
 		return 1;
 	text = host_read_file(path, &bytes);
 	if (!text)

@@ -2,6 +2,10 @@
  *
  * prefixfs: the command line.
  */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "tools/commands.h"
 
 static const struct command commands[] = {
@@ -20,6 +24,10 @@ static const struct command commands[] = {
 
 int main(int argc, char **argv)
 {
-	return command_dispatch(
+	int r = command_dispatch(
 		"prefixfs", "The command line of prefixfs, the KV-cache tier daemon.", commands, argc - 1, argv + 1);
+
+	if (fflush(stdout) || ferror(stdout)) /* a full disk behind the output is a failure, too */
+		return complain("standard output: %s", strerror(errno));
+	return r;
 }

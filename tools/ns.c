@@ -72,7 +72,7 @@ static json_t *describe(const char *mount, const char *name)
 		if (strcmp(view.class[i].kind, "state"))
 			page_bytes += view.class[i].payload_bytes;
 	}
-	if (!host_path(path, "%s/ns/%s/stats", mount, name))
+	if (!host_namespace(path, mount, name, "/stats"))
 		text = host_read_file(path, NULL);
 	row = json_pack("{s:s, s:I, s:I, s:I, s:s}", "name", name, "world", (json_int_t)view.world, "page_tokens",
 		(json_int_t)view.page_tokens, "page_bytes", (json_int_t)page_bytes, "classes", classes);
@@ -162,7 +162,7 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 	if (argc != 1)
 		return usage_error(self, "one name is expected, %d are given", argc);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, argv[0]))
+	if (!mount || host_namespace(path, mount, argv[0], ""))
 		return 1;
 	if (rmdir(path))
 		return complain("%s: %s", path, errno == EBUSY ? "sessions are open on it" : strerror(errno));

@@ -208,7 +208,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns/%s", mount, ns))
+	if (!mount || host_namespace(path, mount, ns, ""))
 		return 1;
 	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
 		return 1;

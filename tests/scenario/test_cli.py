@@ -171,3 +171,22 @@ def test_help_everywhere(program):
                   "replay", "bench", "bench control", "version"]:
         answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
         assert answer.returncode == 0 and len(answer.stdout) > 40, words
+
+
+@pytest.mark.parametrize("words", [
+    ["evict", "a", "../../b"], ["evict", "a", "../../../../victim"], ["evict", "../ns/a", "--all"],
+    ["evict", "a", "0000000000000040-" + "0" * 63], ["ns", "remove", "../../victim"], ["ns", "remove", ""],
+    ["ns", "create", "../../victim2", "--model", "Qwen3-8B"], ["ns", "create", "a b", "--model", "Qwen3-8B"],
+    ["ns", "create", "\x1b[31m", "--model", "Qwen3-8B"], ["ns", "create", "x" * 65, "--model", "Qwen3-8B"],
+    ["ns", "show", ".."], ["stat", "../ns/a"], ["probe", "../a", "0" * 64],
+    ["replay", "x", "--ns", "../a"],
+])
+def test_a_name_never_leaves_its_folder(cli, words):
+    """Names were joined to paths as they came: evict and ns remove took folders away elsewhere."""
+    victim = os.path.join(os.path.dirname(cli.mount), "victim")
+    os.mkdir(victim)
+    cli("ns", "create", "b", "--model", "Qwen3-8B", "--plane-divisor", "64")
+    said = cli(*words, rc=1)
+    assert " is no name of a " in said and "\x1b" not in said, said
+    assert os.path.isdir(victim) and not os.path.exists(victim + "2")
+    assert os.listdir(os.path.join(cli.mount, "ns")) == ["b"]
