@@ -108,7 +108,8 @@ static bool take_request(struct loop *l)
 	if (n > 0) {
 		const struct fuse_in_header *header = l->buffer.mem;
 
-		if (header->opcode != FUSE_IOCTL) /* those say themselves where they come from */
+		/* ioctls say themselves where they come from; what came through a pipe is a large write */
+		if (l->buffer.flags & FUSE_BUF_IS_FD || header->opcode != FUSE_IOCTL)
 			note_origin(l->fs, 0);
 		fuse_session_process_buf(session, &l->buffer);
 		return true;
