@@ -21,7 +21,6 @@ enum lock_class {
 	LOCK_SESSION, /* struct session: its plans, handles, acknowledgements */
 	LOCK_SPACE,   /* struct space: index and slots of one namespace */
 	LOCK_QUEUE,   /* leaf queues: deferred requests, notifications, jobs */
-	LOCK_LOG,     /* the log's line buffer */
 	LOCK_CLASSES,
 };
 

@@ -106,10 +106,10 @@ static void act_drop(void)
 
 static void act_none(void)
 {
-	struct lock log;
+	struct lock queue;
 
-	lock_init(&log, LOCK_LOG);
-	lock_take(&log);
+	lock_init(&queue, LOCK_QUEUE);
+	lock_take(&queue);
 	lock_assert_none_held();
 }
 
