@@ -152,7 +152,7 @@ static void test_lock_order(void **state)
 	dies(act_order, (const char *const[]){"host", "space", "out of order", NULL});
 	dies(act_twice, (const char *const[]){"queue", NULL});
 	dies(act_drop, (const char *const[]){"not held", "space", NULL});
-	dies(act_none, (const char *const[]){"none may be held", "log", NULL});
+	dies(act_none, (const char *const[]){"none may be held", "queue", NULL});
 	dies(act_foreign, (const char *const[]){"not held", "space", NULL});
 	lock_destroy(&host);
 	lock_destroy(&session);
