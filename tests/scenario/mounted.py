@@ -19,7 +19,7 @@ STATE_LAYOUT = {"version": 1, "identity": {"model": "test/state"}, "world": 1, "
                             {"name": "st", "kind": "state", "planes": [{"name": "S", "bytes": 5000}]}]}
 
 
-def wait_for(condition, seconds, what="it"):
+def wait_for(condition, seconds, what="it", pause=0.01):
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -27,7 +27,7 @@ def wait_for(condition, seconds, what="it"):
             return value
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not happen within {seconds} s")
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 def alive(pid):

@@ -37,9 +37,12 @@ def named_memory(pid):
 
 
 def kill_at_random(d, times, slower, alive_meanwhile):
+    """Kills anywhere in the load: after some number of commits since the last death, not after some time."""
     for n in range(times):
         pid = d.serving()
-        time.sleep(random.uniform(0.05, 0.5) * slower)  # anywhere in the load
+        commits = random.randint(1, 4000)
+        wait_for(lambda: not alive_meanwhile() or int(d.stats("a")["values_committed"]) >= commits, 20 * slower, "the load",
+                 pause=0.002)
         if not alive_meanwhile():
             return n
         os.kill(pid, signal.SIGKILL)
@@ -58,7 +61,6 @@ def test_load_goes_on_through_deaths_at_random_points(daemon, program, slower):
                            "free", "--group-pages", "64", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as replay:
         try:
-            wait_for(lambda: int(d.stats("a")["values_committed"]) > 100, 20 * slower, "the load")
             deaths = kill_at_random(d, 5, slower, lambda: replay.poll() is None)
             assert deaths > 0, "the load was over before the first death"
             out, said = replay.communicate(timeout=90 * slower)
