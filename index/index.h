@@ -130,6 +130,8 @@ void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint3
 /* The same of keys that went through index_prefetch. */
 void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
 			 uint32_t class_mask, struct index_hit *hits);
+/* Fetches what index_touch of the pages at @hits will write; under the lock. */
+void index_prefetch_uses(const struct index *index, const struct index_hit *hits, uint32_t n);
 
 /* The record whose endpoint is @key, or INDEX_NONE. Finds filling ones too. */
 uint32_t index_find_endpoint(struct index *index, const struct key *key);

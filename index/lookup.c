@@ -116,12 +116,10 @@ void index_lookup_hashed(struct index *index, const struct key *keys, const uint
 			continue;
 		hits[i].record = entries[entry].record;
 		hits[i].page = entries[entry].page;
-		if (single) {
+		__builtin_prefetch(&index->records[hits[i].record], 1);
+		__builtin_prefetch(&index->tables->records[hits[i].record].start, 1);
+		if (single)
 			hit_single(index, entry, class_mask != 0, &hits[i]);
-		} else {
-			__builtin_prefetch(&index->records[hits[i].record]);
-			__builtin_prefetch(&index->tables->records[hits[i].record].start);
-		}
 	}
 	if (single)
 		return;

@@ -106,3 +106,11 @@ void index_prefetch_records(const struct index *index, const uint32_t *records, 
 	for (uint32_t i = 0; i < n; i++)
 		__builtin_prefetch(&index->records[records[i]], 1);
 }
+
+void index_prefetch_uses(const struct index *index, const struct index_hit *hits, uint32_t n)
+{
+	lock_assert_held(index->guard);
+	for (uint32_t i = 0; i < n; i++)
+		if (hits[i].record != INDEX_NONE)
+			__builtin_prefetch(block_uses(index, &index->records[hits[i].record]) + hits[i].page, 1);
+}

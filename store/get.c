@@ -262,6 +262,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	struct handle *h = k->handle;
 
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
+	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t key = call->key + i;
