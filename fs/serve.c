@@ -80,7 +80,7 @@ static int open_host(struct fs *fs, struct why *why)
 		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
 		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
 		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
-		.events = {fs, on_changed, on_record_gone, on_keep},
+		.events = {.context = fs, .changed = on_changed, .record_gone = on_record_gone, .keep = on_keep},
 	};
 
 	return host_new(&host, &fs->host, why);

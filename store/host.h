@@ -32,8 +32,41 @@ enum host_change {
 	HOST_CHANGED_RANGES, /* the granted ranges' version rose */
 };
 
+/* What happened, for whoever watches (docs/view.md, events). */
+enum host_event_kind {
+	HOST_EVENT_STORED,      /* record, pages, number = values of its row */
+	HOST_EVENT_EVICTED,     /* record, pages, why: all of it went */
+	HOST_EVENT_TRIMMED,     /* record (its name now), pages that went, why */
+	HOST_EVENT_ROW_DROPPED, /* record, why */
+	HOST_EVENT_PINNED,      /* record */
+	HOST_EVENT_UNPINNED,    /* record */
+	HOST_EVENT_CORRUPT,     /* record, pages = page number */
+	HOST_EVENT_ROOM,
+	HOST_EVENT_GRANT,       /* bytes, class_index, share */
+	HOST_EVENT_RECUT,       /* bytes, class_index, share: what it is for now */
+	HOST_EVENT_RESET,       /* number = generation */
+	HOST_EVENT_SPACE_CREATED,
+	HOST_EVENT_SPACE_REMOVED,
+	HOST_EVENT_SESSION_ATTACHED, /* number = session, pid */
+	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
+};
+
+enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_RESET, HOST_WHY_LOST };
+
+struct host_event {
+	enum host_event_kind kind;
+	enum host_event_why why;
+	uint64_t consumed;   /* of a record's name */
+	struct key endpoint; /* likewise */
+	uint64_t number, bytes;
+	uint32_t pages, class_index, share;
+	pid_t pid;
+};
+
 struct host_events {
 	void *context;
+	/* Under the space lock or none: note a copy, return. @space is never NULL. */
+	void (*note)(void *context, struct space *space, const struct host_event *event);
 	/* Under the space lock: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
 	void (*changed)(void *context, struct space *space, enum host_change what);
 	/* Under the space lock: a record whose name the kernel may know is gone or has another name now. */

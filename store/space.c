@@ -538,6 +538,14 @@ void space_unpin(struct space *space, uint32_t record)
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
 
+void space_note(struct space *space, const struct host_event *event)
+{
+	const struct host_events *events = &space->host->config.events;
+
+	if (events->note)
+		events->note(events->context, space, event);
+}
+
 static void space_tell(struct space *space, enum host_change what)
 {
 	const struct host_events *events = &space->host->config.events;

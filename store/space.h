@@ -81,6 +81,8 @@ void space_unquarantine(struct space *space, uint32_t entry);
 void space_pin(struct space *space, uint32_t record);
 void space_unpin(struct space *space, uint32_t record);
 
+/* With the lock held or without: hands a copy of @event to whoever watches. */
+void space_note(struct space *space, const struct host_event *event);
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
 /* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */
