@@ -168,8 +168,9 @@ static void print_header(const struct record_info *r, FILE *to)
 		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n",
 		yes(r->whole), yes(r->pinned), r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values,
 		r->row_bytes);
-	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\n",
-		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s);
+	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\nhits: %" PRIu64
+		"\n",
+		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s, r->hits);
 	fprintf(to, "number: %u\ngeneration: %u\n", r->number, r->generation);
 }
 
