@@ -100,6 +100,9 @@ bool conn_is_lost(int error);
 /* layout_kinds.c: which classes of a layout, as JSON text, are state classes. -EBADMSG. */
 int layout_state_mask(const char *json, size_t bytes, uint32_t *ret_mask, uint32_t *ret_classes);
 
+/* The daemon's own ESTALE to PUT_START and PUT_COMMIT: the namespace was reset since. The connection is good. */
+#define RESET_SINCE EREMCHG
+
 /* call.c */
 /* Areas of a connection's call buffer: waits until the session's deadline for room. */
 int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __u64 *ret_offset);

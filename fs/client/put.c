@@ -8,6 +8,8 @@
 
 #include "fs/client/client.h"
 
+#define RESET_TURNS 8u /* resets that one PUT_START lives through */
+
 static int check_request(const struct pfs_put_request *q)
 {
 	uint64_t sum = 0;
@@ -132,6 +134,11 @@ int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *req
 			conn_put(session, &conn);
 			break;
 		}
+		if (r == -RESET_SINCE) { /* nothing of it was kept: the next one begins in the new generation */
+			conn_put(session, &conn);
+			r = turn + 1 < RESET_TURNS ? 0 : -ESTALE;
+			continue;
+		}
 		if (!conn_again(session, &conn, r, turn))
 			break;
 		r = 0;
@@ -215,7 +222,7 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 		for (uint32_t i = 0; i < end.groups && status && !r; i++)
 			status[i] = end.outcome;
 	} else {
-		if (r == -EALREADY)
+		if (r == -EALREADY || r == -RESET_SINCE) /* its outcome and status say what became of it */
 			r = 0;
 		if (!r && status)
 			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));
