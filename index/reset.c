@@ -107,8 +107,10 @@ bool index_retire(struct index *index, const struct index_sink *sink, uint64_t *
 		struct record *r = &index->records[index->retire_at++];
 
 		left--;
-		if (r->state != RECORD_FREE && record_hidden(index, r))
-			hidden_review(index, index->retire_at - 1);
+		if (r->state == RECORD_FREE || !record_hidden(index, r))
+			continue;
+		record_name_goes(index, r); /* at once, whoever holds it */
+		hidden_review(index, index->retire_at - 1);
 	}
 	if (ret_values)
 		*ret_values += values;
