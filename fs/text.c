@@ -38,6 +38,7 @@ static const char readme[] =
 	"                        a layout that is refused leaves its reason in ns/x/layout.error\n"
 	"To remove it:           rmdir ns/x        all records go with it; refused while a session is open\n"
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
+	"To pin a record:        setfattr -n user.prefixfs.pin -v 1 ns/x/records/<name>      `getfattr -d` shows the others\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
