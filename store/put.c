@@ -536,6 +536,23 @@ static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uin
 	return CHUNK_DONE;
 }
 
+/* Under the lock: key @i was found at a page without values, which keeps its name only while something hangs off it: a
+ * victim, perhaps. So room is made first, for one value of each class, and then the key is looked for again. False: there
+ * is no room. */
+static bool look_again_with_room(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
+{
+	struct put_start *call = k->call;
+	struct slots_filter filter = session_filter(call->session);
+
+	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++)
+		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
+		    !make_room(k, class->number, class->share, 1))
+			return false;
+	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
+	k->unknown += k->hits[i].record == INDEX_NONE;
+	return true;
+}
+
 /* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
 static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
 {
@@ -548,6 +565,9 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
 		k->unknown -= hit->record != INDEX_NONE;
 	}
+	if (hit->record != INDEX_NONE && !hit->present && !index_page_has_value(k->space->index, hit->record, hit->page) &&
+	    !look_again_with_room(k, g, i, consumed))
+		return CHUNK_NOROOM;
 	if (hit->record != INDEX_NONE) {
 		r = put_known(k, g, i, consumed);
 	} else if (wants_any(k, g, consumed)) {
