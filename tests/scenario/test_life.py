@@ -153,21 +153,19 @@ def remover(peer, folder, name):
     peer.tell(errno_of(os.rmdir, name, dir_fd=folder))
 
 
-def test_a_serving_process_that_died_but_cannot_end_is_freed(daemon, peer, slower):
-    """Its notifier waits for a folder's lock, which a client holds that waits for an answer: not even SIGKILL ends a
-    thread there, and while it lives the kernel keeps the connection, so nobody tells the client. The parent does."""
-    d = daemon()
-    d.namespace()
-    first = d.serving()
+def entangle(d, peer, slower):
+    """The notifier of the serving process waits for a folder's lock, which a client holds that waits for an answer, and
+    the loops are still: not even SIGKILL ends a thread there. Returns the client, and who keeps the loops still."""
+    serving = d.serving()
     with Client(d.path("ns/x/ctl")) as c:
         c.acknowledge()
         for chain in (1, 2):
             c.put(chain, None, 64, [key(chain, 0)], [b"v" * 8192])
-    held = peer(freezer, first)
+    holder = peer(freezer, serving)
 
     def tell(text):
-        held.say(text)
-        error = held.hear(10 * slower)
+        holder.say(text)
+        error = holder.hear(10 * slower)
         if error == errno.EPERM:
             pytest.skip("threads cannot be traced here")
         assert error == 0, (text, errno.errorcode.get(error, error))
@@ -182,18 +180,41 @@ def test_a_serving_process_that_died_but_cannot_end_is_freed(daemon, peer, slowe
         assert client.hear(10 * slower) == "there"
         wait_for(lambda: name_and_state(client.pid, client.pid)[1] in "SD", 10 * slower, "the wait for an answer")
         tell("free pfs-notify")
-        wait_for(lambda: list(threads(first, "pfs-notify").values()) == ["D"], 10 * slower, "the wait for the lock")
-        os.kill(first, signal.SIGKILL)
-        held.end()
-        assert client.hear(10 * slower) in (errno.ENOTCONN, errno.ECONNABORTED)
-        d.wait_ready(times=2)
+        wait_for(lambda: list(threads(serving, "pfs-notify").values()) == ["D"], 10 * slower, "the wait for the lock")
     finally:
         os.close(records)
+    return client, holder
+
+
+def test_a_serving_process_that_died_but_cannot_end_is_freed(daemon, peer, slower):
+    """While one of its threads lives the kernel keeps the connection, so nobody tells the client. The parent does."""
+    d = daemon()
+    d.namespace()
+    first = d.serving()
+    client, holder = entangle(d, peer, slower)
+    os.kill(first, signal.SIGKILL)
+    holder.end()
+    assert client.hear(10 * slower) in (errno.ENOTCONN, errno.ECONNABORTED)
+    d.wait_ready(times=2)
     assert "the serving process died and cannot end; its connection is ended" in d.log()
     assert not alive(first) and len(mounts_at(d.mount)) == 1
     health = d.read("health")
     assert "restarts: 1" in health and "last exit: signal 9" in health
     assert d.stop()[0] == 0
+
+
+def test_one_that_cannot_end_does_not_keep_the_parent_from_stopping(daemon, peer, slower):
+    """The mount is detached by then, while the client's folder keeps the connection."""
+    d = daemon()
+    d.namespace()
+    serving = d.serving()
+    client, holder = entangle(d, peer, slower)
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "and is killed" in d.log(), 5 * slower, "the end of the parent's patience")
+    holder.end()
+    assert client.hear(10 * slower) in (errno.ENOTCONN, errno.ECONNABORTED)
+    assert d.process.wait(5 * slower) == 1
+    assert not alive(serving) and mounts_at(d.mount) == []
 
 
 def test_signals_to_the_group_stop_it_cleanly(daemon):
