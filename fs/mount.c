@@ -138,14 +138,25 @@ static int fusermount(const char *const *argv, int comm, char *words, size_t byt
 	return r ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-static void abort_connection(unsigned device)
+int mount_open_abort(unsigned device)
 {
 	char path[64];
 
 	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", device);
-	cleanup(closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+	return open(path, O_WRONLY | O_CLOEXEC);
+}
+
+void mount_abort(int fd)
+{
 	if (fd >= 0 && write(fd, "1", 1) < 0)
-		log_warning("%s: %s", path, strerror(errno));
+		log_warning("the connection cannot be ended: %s", strerror(errno));
+}
+
+static void abort_connection(unsigned device)
+{
+	cleanup(closep) int fd = mount_open_abort(device);
+
+	mount_abort(fd);
 }
 
 static bool unmount_lazily(const char *path, bool force)

@@ -42,6 +42,7 @@ struct parent {
 	int listener;    /* the clients' socket, inherited by every serving process */
 	int fuse;        /* /dev/fuse of the present mount, or -1 */
 	unsigned device; /* of the present mount */
+	int abort;       /* what ends its connection, or -1 */
 	int keeper, log; /* channel to the serving process, its standard error; or -1 */
 	pid_t child;
 	bool ready;       /* READY came from the present serving process */
@@ -319,6 +320,7 @@ static void free_half_dead(struct parent *p)
 		return;
 	log_error("the serving process died and cannot end; its connection is ended");
 	mount_remove(p->config, p->device, true);
+	mount_abort(p->abort); /* a mount that was detached is not there to be removed */
 }
 
 /* Until the serving process has ended; its wait status. */
@@ -341,6 +343,7 @@ static int watch(struct parent *p)
 				log_error("the serving process did not stop in %d ms and is killed", STOP_MS);
 				kill(p->child, SIGKILL);
 				mount_remove(p->config, p->device, true);
+				mount_abort(p->abort);
 				p->kill_ns = 0;
 			} else {
 				timeout = (int)((p->kill_ns - now) / 1000000) + 1;
@@ -404,6 +407,7 @@ static void clear_serving(struct parent *p)
 	if (p->fuse >= 0)
 		mount_remove(p->config, p->device, true);
 	closep(&p->fuse);
+	closep(&p->abort);
 	closep(&p->keeper);
 	closep(&p->log);
 	kept_clear(&p->kept);
@@ -482,6 +486,7 @@ static int supervise(struct parent *p)
 	for (;;) {
 		int r = mount_make(p->config, &p->fuse, &p->device, &why);
 
+		p->abort = r ? -1 : mount_open_abort(p->device);
 		if (!r)
 			r = start_serving(p, &why);
 		if (r) {
@@ -575,7 +580,7 @@ int parent_run(struct config *config)
 		return 1;
 	}
 	p->config = config;
-	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->keeper = p->log = -1;
+	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->abort = p->keeper = p->log = -1;
 	if (!config->foreground)
 		status = go_into_background(p);
 	if (status < 0) {
