@@ -43,6 +43,12 @@ void rundir_path(const struct rundir *dir, const char *name, char to[RUNDIR_PATH
 	snprintf(to, RUNDIR_PATH_BYTES, "%s/%s", dir->path, name);
 }
 
+/* The files that say why somebody died. */
+static bool is_reason(const char *name)
+{
+	return !strcmp(name, "last_exit") || !strcmp(name, "log") || !strcmp(name, "log.1");
+}
+
 static void remove_files(const char *path, bool keep_reason)
 {
 	DIR *d = opendir(path);
@@ -53,7 +59,7 @@ static void remove_files(const char *path, bool keep_reason)
 	while ((e = readdir(d))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, "lock"))
 			continue;
-		if (keep_reason && (!strcmp(e->d_name, "last_exit") || !strcmp(e->d_name, "log")))
+		if (keep_reason && is_reason(e->d_name))
 			continue;
 		unlinkat(dirfd(d), e->d_name, 0); /* a folder is let pass: EISDIR */
 	}
@@ -68,6 +74,15 @@ static void empty(struct rundir *dir, bool keep_reason)
 	remove_files(path, false);
 	rmdir(path);
 	remove_files(dir->path, keep_reason);
+}
+
+static void turn_log(const struct rundir *dir)
+{
+	char from[RUNDIR_PATH_BYTES], to[RUNDIR_PATH_BYTES];
+
+	rundir_path(dir, "log", from);
+	rundir_path(dir, "log.1", to);
+	rename(from, to); /* none there: log.1 stays */
 }
 
 static int make_dir(const char *path, mode_t mode, struct why *why)
@@ -104,7 +119,8 @@ int rundir_claim(struct rundir *dir, bool for_all, struct why *why)
 		return why_set(
 			why, EBUSY, "another prefixfsd (pid %s) serves this mount point; it holds %s", pid, path);
 	}
-	empty(dir, false);
+	empty(dir, true);
+	turn_log(dir);
 	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)length, 0) != length)
 		return why_set(why, errno, "%s: %s", path, strerror(errno));

@@ -334,6 +334,48 @@ static void test_rundir(void **state)
 		-ENAMETOOLONG);
 }
 
+static void claim(struct rundir *dir)
+{
+	struct why why = WHY_INIT;
+
+	assert_int_equal(rundir_claim(dir, false, &why), 0);
+}
+
+/* A start does not take the reason of the end before away. */
+static void test_rundir_keeps_the_reason(void **state)
+{
+	char base[] = "/tmp/pfs-unit-XXXXXX", text[32];
+	struct rundir a;
+	struct why why = WHY_INIT;
+
+	assert_non_null(mkdtemp(base));
+	assert_int_equal(rundir_init(&a, base, "/mnt/prefixfs", &why), 0);
+	claim(&a);
+	assert_int_equal(rundir_write(&a, "last_exit", "reason: one", 11), 0);
+	assert_int_equal(rundir_write(&a, "log", "first", 5), 0);
+	assert_int_equal(rundir_write(&a, "spaces/x", "x", 1), 0);
+	close(a.lock); /* as if it was killed */
+	claim(&a);
+	assert_int_equal(rundir_read(&a, "last_exit", text, sizeof(text)), 11);
+	assert_string_equal(text, "reason: one");
+	assert_int_equal(rundir_read(&a, "log", text, sizeof(text)), -ENOENT);
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 5);
+	assert_string_equal(text, "first");
+	assert_int_equal(rundir_read(&a, "spaces/x", text, sizeof(text)), -ENOENT);
+
+	assert_int_equal(rundir_write(&a, "log", "second", 6), 0);
+	rundir_remove(&a, true);
+	claim(&a);
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 6); /* one generation */
+	assert_string_equal(text, "second");
+	rundir_remove(&a, true);
+	claim(&a); /* one that wrote no log of its own leaves the one before */
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 6);
+	assert_int_equal(rundir_read(&a, "last_exit", text, sizeof(text)), 11);
+	rundir_remove(&a, false);
+	assert_int_equal(access(base, F_OK), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_kept_descriptors),
 		cmocka_unit_test(test_rundir),
+		cmocka_unit_test(test_rundir_keeps_the_reason),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
