@@ -46,6 +46,7 @@ struct parent {
 	pid_t child;
 	bool ready;       /* READY came from the present serving process */
 	bool stopping;    /* a signal asked for the end */
+	bool not_begun;   /* the start failed: nothing was ever served */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
@@ -453,7 +454,9 @@ static int judge(struct parent *p, int status)
 	}
 	describe_status(status, how, sizeof(how));
 	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
-	write_last_exit(p, how);
+	p->not_begun = refused && p->restarts == 0;
+	if (!p->not_begun)
+		write_last_exit(p, how);
 	if (refused) {
 		const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
 		const char *text = strstr(last, " error: ");
@@ -486,6 +489,7 @@ static int supervise(struct parent *p)
 			r = start_serving(p, &why);
 		if (r) {
 			say(p, why.text);
+			p->not_begun = p->restarts == 0;
 			clear_serving(p);
 			return 1;
 		}
@@ -521,7 +525,7 @@ static int run_here(struct parent *p)
 		r = open_listener(p, &why);
 	if (r) {
 		fprintf(stderr, "prefixfsd: %s\n", why.text);
-		rundir_remove(&p->dir, false);
+		rundir_undo(&p->dir);
 		return 1;
 	}
 	if (!p->config->foreground && chdir("/") != 0)
@@ -530,7 +534,10 @@ static int run_here(struct parent *p)
 	raise_descriptor_limit();
 	int status = supervise(p);
 	closep(&p->listener);
-	rundir_remove(&p->dir, status != 0);
+	if (p->not_begun)
+		rundir_undo(&p->dir);
+	else
+		rundir_remove(&p->dir, status != 0);
 	return status;
 }
 
