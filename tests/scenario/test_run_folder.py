@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from mounted import wait_for
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 
 
@@ -75,3 +77,59 @@ def test_a_start_that_fails_leaves_the_reason_of_the_end_before(daemon):
         assert f.read() == "of the end before\n"
     with open(os.path.join(folder, "last_exit"), encoding="utf-8") as f:
         assert f.read().startswith("reason: signal 9")
+
+
+def fill(folder):
+    """A file there that leaves no room for another byte."""
+    path = os.path.join(folder, "filler")
+    with open(path, "wb", buffering=0) as f, contextlib.suppress(OSError):
+        while True:
+            f.write(bytes(4096))
+    return path
+
+
+def first_line(d):
+    return d.read("health").split("\n", 1)[0]
+
+
+@needs_root
+def test_health_says_that_a_namespace_would_not_survive(daemon, slower):
+    d = daemon(start=False)
+    with small(d.run, "size=256k"):
+        d.start()
+        d.namespace("before")
+        saved = os.path.join(d.folder(), "spaces")
+        filler = fill(d.run)
+        d.namespace("x")
+        assert first_line(d) == ("degraded: namespace x would be lost with the serving process, "
+                                 f"{saved}/x cannot be written: No space left on device")
+        os.chmod(d.path("ns/before"), 0o700)  # after a death it would be open to all again
+        assert first_line(d) == "degraded: " + "; ".join(
+            f"namespace {n} would be lost with the serving process, {saved}/{n} cannot be written: No space left on "
+            "device" for n in ("before", "x"))
+        os.unlink(filler)
+        wait_for(lambda: first_line(d) == "ok", 10 * slower, "the second attempt")
+        wait_for(lambda: "info: namespace x is saved" in d.log(), 10 * slower, "its line in the log")
+        assert d.log().count("warning: namespace x would be lost") == 1  # not once a second
+        os.kill(d.serving(), 9)
+        d.wait_ready(times=2)
+        assert sorted(os.listdir(d.path("ns"))) == ["before", "x"]
+        assert os.stat(d.path("ns/before")).st_mode & 0o777 == 0o700
+        assert first_line(d) == "ok"
+
+
+@needs_root
+def test_a_removed_namespace_is_neither_degraded_nor_saved(daemon):
+    d = daemon(start=False)
+    with small(d.run, "size=256k"):
+        d.start()
+        filler = fill(d.run)
+        d.namespace("x")
+        assert first_line(d).startswith("degraded: namespace x would be lost")
+        os.rmdir(d.path("ns/x"))
+        assert first_line(d) == "ok"
+        os.unlink(filler)
+        d.namespace("y")
+        os.kill(d.serving(), 9)
+        d.wait_ready(times=2)
+        assert os.listdir(d.path("ns")) == ["y"]
