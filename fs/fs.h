@@ -36,6 +36,7 @@ struct fs {
 	int keeper;        /* channel to the parent */
 	unsigned device;   /* of the mount */
 	unsigned restarts; /* serving processes before this one */
+	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */
 	uint64_t started_ns;
 	struct buffers buffers;
 	struct host *host;

@@ -50,6 +50,7 @@ struct parent {
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
+	char last_exit[320]; /* for health: how the serving process ended last, even where the file cannot be written */
 	struct kept kept;
 	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
 	unsigned death_count;
@@ -139,7 +140,7 @@ static void raise_descriptor_limit(void)
 
 __attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
 {
-	char name[] = "prefixfsd", serve[128], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
+	char name[] = "prefixfsd", serve[sizeof(p->config->serve) + 8], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
 	int inherited[] = {p->fuse, keeper, p->listener};
 	unsigned n = 0;
 	sigset_t none;
@@ -149,7 +150,8 @@ __attribute__((noreturn)) static void become_serving(struct parent *p, int keepe
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u", p->fuse, keeper, p->listener, p->device, p->restarts);
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->device,
+		p->restarts, p->last_exit);
 	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
 		argv[n + 1] = arguments[n];
@@ -375,7 +377,7 @@ static void describe_status(int status, char *to, size_t bytes)
 		snprintf(to, bytes, "exit status %d", WEXITSTATUS(status));
 }
 
-static void write_last_exit(struct parent *p, const char *reason)
+static int write_last_exit(struct parent *p, const char *reason)
 {
 	cleanup(freep) char *text = NULL;
 	size_t size = 0;
@@ -385,7 +387,7 @@ static void write_last_exit(struct parent *p, const char *reason)
 	FILE *file = open_memstream(&text, &size);
 
 	if (!file)
-		return;
+		return -ENOMEM;
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &day));
 	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when,
 		(int)p->child, p->config->mountpoint, p->restarts);
@@ -393,10 +395,37 @@ static void write_last_exit(struct parent *p, const char *reason)
 	for (unsigned i = lines > LAST_LINES ? lines - LAST_LINES : 0; i < lines; i++)
 		fprintf(file, "  %s\n", p->lines[i % LAST_LINES]);
 	if (fclose(file) != 0)
+		return -ENOMEM;
+	return rundir_write(&p->dir, "last_exit", text, size);
+}
+
+/* Keeps the reason in the run folder, and for the next serving process. */
+static void note_last_exit(struct parent *p, const char *reason)
+{
+	int r = write_last_exit(p, reason);
+
+	if (!r) {
+		snprintf(p->last_exit, sizeof(p->last_exit), "%s; more in %s/last_exit", reason, p->dir.path);
 		return;
-	int r = rundir_write(&p->dir, "last_exit", text, size);
-	if (r)
-		log_warning("last_exit cannot be written in %s: %s", p->dir.path, strerror(-r));
+	}
+	snprintf(p->last_exit, sizeof(p->last_exit), "%s; %s/last_exit cannot be written: %s", reason, p->dir.path,
+		strerror(-r));
+	log_warning("%s/last_exit cannot be written: %s", p->dir.path, strerror(-r));
+}
+
+/* The reason that an earlier run on this mount point left. */
+static void recall_last_exit(struct parent *p)
+{
+	char text[512], when[32] = "an unknown time";
+
+	if (rundir_read(&p->dir, "last_exit", text, sizeof(text)) <= 0 || strncmp(text, "reason: ", 8) != 0)
+		return;
+	char *end = strchr(text, '\n');
+	if (end)
+		sscanf(end, "\ntime: %31[^\n]", when);
+	text[strcspn(text, "\n")] = 0;
+	snprintf(p->last_exit, sizeof(p->last_exit), "%.160s, before this start, at %s; more in %s/last_exit", text + 8, when,
+		p->dir.path);
 }
 
 /* What a serving process had is let go. */
@@ -456,7 +485,7 @@ static int judge(struct parent *p, int status)
 	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
 	p->not_begun = refused && p->restarts == 0;
 	if (!p->not_begun)
-		write_last_exit(p, how);
+		note_last_exit(p, how);
 	if (refused) {
 		const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
 		const char *text = strstr(last, " error: ");
@@ -530,6 +559,7 @@ static int run_here(struct parent *p)
 	}
 	if (!p->config->foreground && chdir("/") != 0)
 		log_warning("the working folder stays in use: %s", strerror(errno));
+	recall_last_exit(p);
 	spare_from_oom_killer();
 	raise_descriptor_limit();
 	int status = supervise(p);

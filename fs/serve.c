@@ -246,10 +246,12 @@ int serve_run(const struct config *config)
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
 	struct limit limit;
-	int fuse, listener, status = 0;
+	int fuse, listener, status = 0, rest = 0;
 
-	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) !=
-			   5) {
+	if (!fs ||
+		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
+			&rest) != 5 ||
+		!rest) {
 		log_error("--serve is what the parent says to itself, not an option for users");
 		free(fs);
 		return SERVE_EXIT_REFUSED;
@@ -264,6 +266,7 @@ int serve_run(const struct config *config)
 	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
 	fcntl(listener, F_SETFD, FD_CLOEXEC);
 	fs->config = config;
+	fs->last_exit = config->serve + rest;
 	fs->started_ns = clock_now_ns();
 	int r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
 	if (!r)

@@ -81,7 +81,6 @@ static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
 
 static void print_health(struct fs *fs, FILE *to)
 {
-	char reason[512];
 	cleanup(freep) char *spaces = NULL, *why = NULL;
 	size_t size = 0, why_size = 0;
 	FILE *lines = open_memstream(&spaces, &size), *reasons = open_memstream(&why, &why_size);
@@ -100,11 +99,8 @@ static void print_health(struct fs *fs, FILE *to)
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
-	if (rundir_read(&fs->dir, "last_exit", reason, sizeof(reason)) > 0) {
-		reason[strcspn(reason, "\n")] = 0;
-		fprintf(to, "last exit: %s; more in %s/last_exit\n",
-			strncmp(reason, "reason: ", 8) ? reason : reason + 8, fs->dir.path);
-	}
+	if (fs->last_exit[0])
+		fprintf(to, "last exit: %s\n", fs->last_exit);
 	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
 }
 

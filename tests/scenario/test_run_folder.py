@@ -133,3 +133,40 @@ def test_a_removed_namespace_is_neither_degraded_nor_saved(daemon):
         os.kill(d.serving(), 9)
         d.wait_ready(times=2)
         assert os.listdir(d.path("ns")) == ["y"]
+
+
+def last_exit_line(d):
+    return [line for line in d.read("health").splitlines() if line.startswith("last exit: ")]
+
+
+@needs_root
+def test_health_knows_the_last_exit_that_could_not_be_written(daemon):
+    d = daemon(start=False)
+    with small(d.run, "size=256k"):
+        d.start()
+        assert last_exit_line(d) == []
+        path = os.path.join(d.folder(), "last_exit")
+        filler = fill(d.run)
+        os.kill(d.serving(), 9)
+        d.wait_ready(times=2)
+        assert last_exit_line(d) == [f"last exit: signal 9 (Killed); {path} cannot be written: No space left on device"]
+        assert not os.path.exists(path)
+        os.unlink(filler)
+        os.kill(d.serving(), 6)
+        d.wait_ready(times=3)
+        assert last_exit_line(d) == [f"last exit: signal 6 (Aborted); more in {path}"]
+        with open(path, encoding="utf-8") as f:
+            assert f.read().startswith("reason: signal 6 (Aborted)\n")
+
+
+def test_health_knows_the_end_before_this_start(daemon):
+    d = daemon("--deaths=1")
+    path = os.path.join(d.folder(), "last_exit")
+    os.kill(d.serving(), 9)
+    assert d.process.wait(10) == 1
+    with open(path, encoding="utf-8") as f:
+        when = f.read().splitlines()[1].removeprefix("time: ")
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert last_exit_line(d) == [f"last exit: signal 9 (Killed), before this start, at {when}; more in {path}"]
+    assert first_line(d) == "ok"
