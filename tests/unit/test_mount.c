@@ -218,6 +218,21 @@ static void test_command_line(void **state)
 		free(argv[i]);
 }
 
+static void test_faults_are_judged_at_start(void **state)
+{
+	static struct config config;
+	struct why why = WHY_INIT;
+
+	config_init(&config);
+	strcpy(config.run_dir, "/run/x");
+	assert_int_equal(config_settle(&config, &why), 0);
+	assert_int_equal(config_set(&config, "memory_fault", "read:EIO:1/100,read:delay:5ms,seed=7", &why), 0);
+	assert_int_equal(config_settle(&config, &why), 0);
+	assert_int_equal(config_set(&config, "memory_fault", "read:EIO,read:EBANANA:3", &why), 0);
+	assert_int_equal(config_settle(&config, &why), -EINVAL);
+	assert_string_equal(why.text, "memory_fault: fault rule 'read:EBANANA:3' is not understood");
+}
+
 /* ---- handles --------------------------------------------------------------------------------------------------- */
 
 static unsigned ended;
@@ -386,6 +401,7 @@ int main(void)
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_parameters),
 		cmocka_unit_test(test_command_line),
+		cmocka_unit_test(test_faults_are_judged_at_start),
 		cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_kept_descriptors),
