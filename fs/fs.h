@@ -38,6 +38,7 @@ struct fs {
 	unsigned restarts; /* serving processes before this one */
 	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */
 	uint64_t started_ns;
+	struct why budget; /* a warning about the budget; error 0 = none */
 	struct buffers buffers;
 	struct host *host;
 	struct namespaces *namespaces;

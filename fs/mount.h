@@ -20,5 +20,7 @@ bool mount_present(const struct config *config, unsigned device);
 /* Takes it away. Clean first, then lazily, and last by ending the connection, so that it is gone whatever clients do.
  * With @dead nobody serves any more: only the last two. */
 void mount_remove(const struct config *config, unsigned device, bool dead);
+/* "\040" and the like of /proc/self/mountinfo become what they stand for. */
+void mount_unescape(char *text);
 
 #endif

@@ -20,6 +20,7 @@
 
 #include "fs/keeper.h"
 #include "fs/log.h"
+#include "fs/memory_limit.h"
 #include "fs/mount.h"
 #include "fs/rundir.h"
 #include "fs/serve.h"
@@ -534,11 +535,22 @@ static int supervise(struct parent *p)
 	}
 }
 
+/* Refuses a budget that would have the serving process killed as soon as it populates it. */
+static int check_budget(const struct config *config, struct why *why)
+{
+	bool fatal;
+	int r = memory_limit_check("", config, &fatal, why);
+
+	return fatal ? r : 0;
+}
+
 static int run_here(struct parent *p)
 {
 	struct why why = WHY_INIT;
 	int r = open_signals(p, &why);
 
+	if (!r)
+		r = check_budget(p->config, &why);
 	if (!r)
 		r = mount_check(p->config, &why);
 	if (!r)

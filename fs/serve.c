@@ -19,6 +19,7 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/memory_limit.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
 #include "store/base/cleanup.h"
@@ -86,6 +87,15 @@ static int open_host(struct fs *fs, struct why *why)
 	return host_new(&host, &fs->host, why);
 }
 
+/* The parent refuses to begin where memory is populated, unless a limit came later. */
+static void check_budget(struct fs *fs)
+{
+	bool fatal;
+
+	if (memory_limit_check("", fs->config, &fatal, &fs->budget))
+		log_warning("%s", fs->budget.text);
+}
+
 /* libfuse's own words go where ours go. */
 static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
 {
@@ -132,6 +142,7 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
 		!fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
+	check_budget(fs);
 	r = open_host(fs, why);
 	if (r)
 		return r;

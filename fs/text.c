@@ -101,6 +101,8 @@ static void print_health(struct fs *fs, FILE *to)
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
 	if (fs->last_exit[0])
 		fprintf(to, "last exit: %s\n", fs->last_exit);
+	if (fs->budget.error)
+		fprintf(to, "warning: %s\n", fs->budget.text);
 	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
 }
 
