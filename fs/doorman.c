@@ -380,6 +380,7 @@ static void tick(struct doorman *d)
 		return;
 	host_maintain(d->fs->host);
 	namespaces_save_again(d->fs->namespaces);
+	fs_tell_populating(d->fs);
 	expire_connections(d);
 }
 

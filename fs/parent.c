@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/deaths.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/memory_limit.h"
@@ -31,8 +32,6 @@
 #define LINE_BYTES 512
 #define STOP_MS 900 /* a serving process that has not ended by then after STOP is killed */
 #define LOOK_MS 1000 /* how often the serving process is looked at */
-#define DEATHS_WITHIN_S 60
-#define MAX_DEATHS 1000
 
 struct parent {
 	struct config *config;
@@ -53,9 +52,8 @@ struct parent {
 	unsigned restarts;
 	char last_exit[320]; /* for health: how the serving process ended last, even where the file cannot be written */
 	struct kept kept;
-	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
-	unsigned death_count;
-	unsigned recent_deaths; /* within DEATHS_WITHIN_S, at the last one */
+	bool populating; /* the serving process is making floors present */
+	struct deaths deaths;
 	char lines[LAST_LINES][LINE_BYTES]; /* a ring of what the serving process logged */
 	unsigned line_count;
 	size_t partial; /* bytes of the last, unfinished line */
@@ -178,6 +176,7 @@ static int start_serving(struct parent *p, struct why *why)
 		return why_set(why, errno, "pipe: %s", strerror(errno));
 	}
 	p->ready = false;
+	p->populating = p->restarts > 0; /* it begins with that, and says when it is over */
 	p->partial = 0;
 	p->line_count = 0;
 	p->child = fork();
@@ -255,6 +254,13 @@ static void read_keeper(struct parent *p)
 			p->ready = true;
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
 			release_launcher(p);
+			break;
+		case KEEPER_POPULATING:
+			p->populating = m.number;
+			if (!p->populating) {
+				log_info("the serving process has its floors");
+				deaths_populated(&p->deaths);
+			}
 			break;
 		case KEEPER_KEEP:
 			kept_add(&p->kept, &m, fd);
@@ -368,9 +374,16 @@ static int watch(struct parent *p)
 	}
 }
 
-static void describe_status(int status, char *to, size_t bytes)
+static bool killed(int status)
 {
-	if (WIFSIGNALED(status))
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static void describe_status(int status, bool populating, char *to, size_t bytes)
+{
+	if (killed(status) && populating)
+		snprintf(to, bytes, "signal 9 (Killed) while it populated memory, as the OOM killer does");
+	else if (WIFSIGNALED(status))
 		snprintf(to, bytes, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 0)
 		snprintf(to, bytes, "its connection was ended from outside");
@@ -442,20 +455,10 @@ static void clear_serving(struct parent *p)
 	p->kill_ns = 0;
 }
 
-static void count_death(struct parent *p)
-{
-	uint64_t now = clock_now_ns();
-
-	p->deaths[p->death_count++ % MAX_DEATHS] = now;
-	p->recent_deaths = 0;
-	for (unsigned i = 0; i < MAX_DEATHS && i < p->death_count; i++)
-		p->recent_deaths += now - p->deaths[i] < DEATHS_WITHIN_S * 1000000000ull;
-}
-
 /* Waits before the next start, longer with every death. False: a signal asked for the end meanwhile. */
 static bool back_off(struct parent *p)
 {
-	unsigned recent = p->recent_deaths;
+	unsigned recent = p->deaths.recent;
 	uint64_t wait_ms = recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
 	uint64_t until = clock_now_ns() + wait_ms * 1000000;
 	int status;
@@ -471,6 +474,30 @@ static bool back_off(struct parent *p)
 	}
 }
 
+/* 1 after too many deaths, or -1. */
+static int judge_deaths(struct parent *p, bool populating, const char *how)
+{
+	char sentence[512];
+
+	switch (deaths_note(&p->deaths, clock_now_ns(), populating, (unsigned)p->config->deaths)) {
+	case DEATHS_OF_MEMORY:
+		snprintf(sentence, sizeof(sentence),
+			"giving up: the serving process was killed %u times in a row while it populated memory; there is "
+			"less than the floors of the namespaces ask for; %s/last_exit says more",
+			p->deaths.populating, p->dir.path);
+		break;
+	case DEATHS_TOO_OFTEN:
+		snprintf(sentence, sizeof(sentence),
+			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
+			p->deaths.recent, DEATHS_WITHIN_S, how, p->dir.path);
+		break;
+	default:
+		return -1;
+	}
+	say(p, sentence);
+	return 1;
+}
+
 /* The exit status when all is over, or -1: start it again. */
 static int judge(struct parent *p, int status)
 {
@@ -482,7 +509,7 @@ static int judge(struct parent *p, int status)
 		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);
 		return 0;
 	}
-	describe_status(status, how, sizeof(how));
+	describe_status(status, p->populating, how, sizeof(how));
 	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
 	p->not_begun = refused && p->restarts == 0;
 	if (!p->not_begun)
@@ -497,15 +524,7 @@ static int judge(struct parent *p, int status)
 	say(p, sentence);
 	if (p->stopping)
 		return 1;
-	count_death(p);
-	if (p->recent_deaths >= p->config->deaths) {
-		snprintf(sentence, sizeof(sentence),
-			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
-			p->recent_deaths, DEATHS_WITHIN_S, how, p->dir.path);
-		say(p, sentence);
-		return 1;
-	}
-	return -1;
+	return judge_deaths(p, killed(status) && p->populating, how);
 }
 
 static int supervise(struct parent *p)

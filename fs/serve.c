@@ -35,6 +35,14 @@ void fs_end(struct fs *fs)
 		log_error("the end cannot be told: %s", strerror(errno));
 }
 
+void fs_tell_populating(struct fs *fs)
+{
+	bool now = host_populating(fs->host);
+
+	if (now != fs->populating && keeper_send(fs->keeper, KEEPER_POPULATING, "", "", now, -1) == 0)
+		fs->populating = now;
+}
+
 /* ---- what the store tells ------------------------------------------------------------------------------------ */
 
 static void on_changed(void *context, struct space *space, enum host_change what)
@@ -147,6 +155,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	if (r)
 		return r;
 	namespaces_restore(fs->namespaces);
+	fs->populating = fs->restarts > 0; /* as the parent takes it */
+	fs_tell_populating(fs);
 	return open_session(fs, fuse, why);
 }
 

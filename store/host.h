@@ -119,6 +119,8 @@ struct host_report {
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);
+/* Is memory of a floor still being populated? */
+bool host_populating(struct host *host);
 
 /* ---- records, for the mount ---------------------------------------------------------------------------------- */
 

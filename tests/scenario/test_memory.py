@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mounted import mounts_at, wait_for
+from mounted import PLAIN_LAYOUT, mounts_at, wait_for
 
 POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
@@ -111,3 +111,32 @@ def test_a_budget_beyond_the_cgroup_is_refused(daemon):
                 f.write(str(os.getpid()))
         assert refusal(d, "--memory=256M", "--hugepages=never", preexec_fn=enter) == (
             f"prefixfsd: memory: the budget of 268435456 bytes is more than the 209715200 that may be had ({file})\n")
+
+
+def test_deaths_while_memory_is_populated_end_with_that_reason(daemon, slower):
+    """As the OOM killer does it: whoever comes next populates the same again. A floor that is there ends the row."""
+    d = daemon("--deaths=3", "--memory=3G", "--populate-threads=1", "--hugepages=never")
+    d.namespace(layout=dict(PLAIN_LAYOUT, memory={"floor": 3 << 30}))
+    path = os.path.join(d.folder(), "last_exit")
+    for n in range(3):
+        if n:
+            d.wait_ready(times=n + 1)
+            s = d.stats()
+            assert int(s["prewarm_done"]) < int(s["prewarm_goal"])
+        os.kill(d.serving(), 9)
+    assert d.process.wait(10 * slower) == 1
+    with open(path, encoding="utf-8") as f:
+        assert f.readline() == "reason: signal 9 (Killed) while it populated memory, as the OOM killer does\n"
+    assert "giving up: the serving process" in d.log()
+
+
+def test_a_death_after_memory_is_populated_has_no_such_reason(daemon, slower):
+    d = daemon("--deaths=3", "--hugepages=never")
+    d.namespace()
+    for n in (1, 2):
+        wait_for(lambda: (s := d.stats())["prewarm_done"] == s["prewarm_goal"], 10 * slower, "the floor")
+        if n == 2:
+            wait_for(lambda: "has its floors" in d.log().rpartition("starting again")[2], 10 * slower, "the word to the parent")
+        os.kill(d.serving(), 9)
+        d.wait_ready(times=n + 1)
+    assert "last exit: signal 9 (Killed); more in" in d.read("health")

@@ -16,6 +16,7 @@
 
 #include "fs/buffers.h"
 #include "fs/config.h"
+#include "fs/deaths.h"
 #include "fs/handles.h"
 #include "fs/keeper.h"
 #include "fs/node.h"
@@ -391,6 +392,44 @@ static void test_rundir_keeps_the_reason(void **state)
 	assert_int_equal(access(base, F_OK), -1);
 }
 
+/* ---- deaths ------------------------------------------------------------------------------------------------------ */
+
+#define SECOND 1000000000ull
+
+static void test_deaths_too_often(void **state)
+{
+	struct deaths d = {.count = 0};
+
+	/* Twenty seconds apart, three are within a minute. */
+	for (uint64_t n = 0; n < 100; n++)
+		assert_int_equal(deaths_note(&d, (100 + 20 * n) * SECOND, false, 4), DEATHS_GO_ON);
+	assert_int_equal(d.recent, 3);
+	assert_int_equal(deaths_note(&d, (100 + 20 * 99 + 1) * SECOND, false, 4), DEATHS_TOO_OFTEN);
+}
+
+static void test_deaths_while_populating(void **state)
+{
+	struct deaths d = {.count = 0};
+
+	/* However far apart. */
+	for (uint64_t n = 0; n < 3; n++)
+		assert_int_equal(deaths_note(&d, (1 + n) * 3600 * SECOND, true, 4), DEATHS_GO_ON);
+	assert_int_equal(deaths_note(&d, 4 * 3600 * SECOND, true, 4), DEATHS_OF_MEMORY);
+	assert_int_equal(d.populating, 4);
+	assert_int_equal(d.recent, 1);
+
+	/* Not when one of them got its memory, or died of something else. */
+	deaths_populated(&d);
+	for (uint64_t n = 0; n < 20; n++) {
+		assert_int_equal(deaths_note(&d, (10 + n) * 3600 * SECOND, true, 4), DEATHS_GO_ON);
+		if (n % 3 == 2)
+			deaths_populated(&d);
+	}
+	assert_int_equal(d.populating, 2);
+	assert_int_equal(deaths_note(&d, 40 * 3600 * SECOND, false, 4), DEATHS_GO_ON);
+	assert_int_equal(d.populating, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -405,6 +444,8 @@ int main(void)
 		cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_kept_descriptors),
+		cmocka_unit_test(test_deaths_too_often),
+		cmocka_unit_test(test_deaths_while_populating),
 		cmocka_unit_test(test_rundir),
 		cmocka_unit_test(test_rundir_keeps_the_reason),
 	};
