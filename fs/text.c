@@ -43,14 +43,17 @@ static const char readme[] =
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
 /* Why the namespace is not as it should be, each reason followed by "; ". */
-static void print_reasons(const struct fs *fs, const struct namespace_info *info, const struct stats *stats, FILE *to)
+static void print_reasons(
+	const struct fs *fs, const struct namespace_info *info, const struct space_report *report, FILE *to)
 {
+	const struct stats *stats = &report->stats;
+
 	if (stats->corrupt)
 		fprintf(to, "%" PRIu64 " values of namespace %s failed their check; ", stats->corrupt, info->name);
 	if (stats->read_errors)
 		fprintf(to, "%" PRIu64 " reads of namespace %s failed; ", stats->read_errors, info->name);
-	if (stats->grants_failed)
-		fprintf(to, "%" PRIu64 " grants of namespace %s found no memory; ", stats->grants_failed, info->name);
+	if (report->grants_short)
+		fprintf(to, "%" PRIu64 " grants of namespace %s found no memory; ", report->grants_short, info->name);
 	if (info->unsaved)
 		fprintf(to, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s; ",
 			info->name, fs->dir.path, info->name, strerror(info->unsaved));
@@ -74,7 +77,7 @@ static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
 			report.resident_bytes, report.granted_bytes);
-		print_reasons(fs, &info, &report.stats, reasons);
+		print_reasons(fs, &info, &report, reasons);
 		space_unref(&info.space);
 	}
 }
