@@ -25,8 +25,7 @@
 
 extern char **environ;
 
-/* "\040" and the like in mountinfo. */
-static void unescape(char *text)
+void mount_unescape(char *text)
 {
 	char *to = text;
 
@@ -58,7 +57,7 @@ static int find_mount(const char *path, unsigned *device, bool *ours)
 		const char *type = strstr(line + end, " - ");
 		bool is_ours = type && !strncmp(type + 3, "fuse.prefixfs ", 14);
 		line[end] = 0;
-		unescape(line + point);
+		mount_unescape(line + point);
 		if (strcmp(line + point, path) != 0)
 			continue;
 		found = 1;

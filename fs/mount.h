@@ -25,5 +25,7 @@ void mount_remove(const struct config *config, unsigned device, bool dead);
 int mount_open_abort(unsigned device);
 /* Ends the connection if it is still there: whoever waits for an answer gets ECONNABORTED or ENOTCONN. */
 void mount_abort(int fd);
+/* "\040" and the like of /proc/self/mountinfo become what they stand for. */
+void mount_unescape(char *text);
 
 #endif

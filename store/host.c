@@ -214,3 +214,16 @@ void host_report(struct host *host, struct host_report *ret)
 		space_unref(&spaces[i]);
 	}
 }
+
+bool host_populating(struct host *host)
+{
+	bool populating = false;
+
+	if (!host->config.populate)
+		return false;
+	lock_take(&host->lock);
+	for (uint32_t i = 0; i < host->space_count && !populating; i++)
+		populating = atomic_load(&host->spaces[i]->prewarm_done) < host->spaces[i]->prewarm_goal;
+	lock_drop(&host->lock);
+	return populating;
+}

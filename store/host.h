@@ -93,6 +93,7 @@ struct space_report {
 	uint64_t budget_bytes;   /* the most it may have now: its floor plus what is free */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
+	uint64_t grants_short;   /* grants in a row that found no memory; 0 once one does */
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans;
@@ -119,6 +120,8 @@ struct host_report {
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);
+/* Is memory of a floor still being populated? */
+bool host_populating(struct host *host);
 
 /* ---- records, for the mount ---------------------------------------------------------------------------------- */
 

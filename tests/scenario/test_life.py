@@ -294,6 +294,8 @@ def test_refusals_are_one_sentence(daemon, program, tmp_path):
     assert "known are: memory" in refusal(program, "--mammory", "1G", d.mount)
     assert "memory" in refusal(program, "--memory", "1K", d.mount)
     assert "no mount point" in refusal(program)
+    assert refusal(program, *run, "--memory-fault", "read:OOPS", d.mount) == (
+        "prefixfsd: memory_fault: fault rule 'read:OOPS' is not understood\n")
     config = tmp_path / "config.json"
     config.write_text('{"memory": "64M", "nonsense": 1}')
     assert "nonsense" in refusal(program, "--config", str(config), d.mount)

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include "store/host_private.h"
+
 #define MIB (1ull << 20)
 #define KV 1u
 
@@ -546,6 +548,38 @@ static void bad_calls_say_which_argument_and_leave_nothing(void **state)
 	fixture_close(&f);
 }
 
+/* A grant that is cut, and whose population ends with @error. */
+static void grant_ends_with(struct space *space, int error)
+{
+	struct slots_grant grant;
+	uint32_t id;
+
+	lock_take(&space->lock);
+	assert_int_equal(slots_grant_begin(space->slots, 0, 0, TABLES_NONE, &id), 0);
+	assert_true(slots_grant_get(space->slots, id, &grant));
+	assert_true(host_reserve(
+		space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + grant.length));
+	space->granted_bytes += grant.length;
+	lock_drop(&space->lock);
+	space_grant_done(space, id, error, 0);
+}
+
+static void grants_are_short_until_one_finds_memory(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 64 * MIB, 16 * MIB, NULL);
+	assert_int_equal(fixture_report(&f).grants_short, 0);
+	grant_ends_with(f.space, -ENOMEM);
+	grant_ends_with(f.space, -ENOMEM);
+	assert_int_equal(fixture_report(&f).grants_short, 2);
+	grant_ends_with(f.space, 0);
+	assert_int_equal(fixture_report(&f).grants_short, 0);
+	assert_int_equal(fixture_report(&f).stats.grants_failed, 2);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -563,6 +597,7 @@ int main(void)
 		cmocka_unit_test(windows_of_one_handle_are_released_alone),
 		cmocka_unit_test(a_page_is_a_hit_only_when_every_share_is_there),
 		cmocka_unit_test(bad_calls_say_which_argument_and_leave_nothing),
+		cmocka_unit_test(grants_are_short_until_one_finds_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
