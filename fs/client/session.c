@@ -64,19 +64,14 @@ static int set_paths(struct pfs_session *s, const char *path)
 	size_t n = strlen(path);
 	struct stat st;
 	bool directory = !stat(path, &st) && S_ISDIR(st.st_mode);
-	const char *slash = strrchr(path, '/');
 	int r;
 
 	while (directory && n > 1 && path[n - 1] == '/')
 		n--;
-	if (!directory)
-		n = slash ? (size_t)(slash - path) : 0;
 	if (directory)
 		r = asprintf(&s->ctl_path, "%.*s/ctl", (int)n, path);
 	else
 		r = asprintf(&s->ctl_path, "%s", path);
-	if (r >= 0)
-		r = n ? asprintf(&s->layout_path, "%.*s/layout", (int)n, path) : asprintf(&s->layout_path, "layout");
 	if (r >= 0 && s->options.socket_dir)
 		r = asprintf(&s->socket_dir, "%s", s->options.socket_dir);
 	return r < 0 ? say(ENOMEM, "no memory for the paths of a session") : 0;
@@ -164,7 +159,6 @@ void pfs_close(struct pfs_session **sessionp)
 	pthread_mutex_destroy(&s->ranges_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s->ctl_path);
-	free(s->layout_path);
 	free(s->socket_dir);
 	free(s);
 }

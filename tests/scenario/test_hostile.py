@@ -146,7 +146,6 @@ TABLE = [
     ("ATTACH", ATTACH, dict(rank=2), errno.EINVAL, "rank"),
     ("ATTACH", ATTACH, dict(rank=NONE32 - 1), errno.EINVAL, "rank"),
     ("ATTACH", ATTACH, dict(flags=2), errno.EINVAL, "flags"),
-    ("ATTACH", ATTACH, dict(reserved=1), errno.EINVAL, "reserved"),
     ("ATTACH", ATTACH, dict(call_buffer_bytes=65535), errno.EINVAL, "call_buffer_bytes"),
     ("ATTACH", ATTACH, dict(call_buffer_bytes=(64 << 20) + 1), errno.EINVAL, "call_buffer_bytes"),
     ("ATTACH", ATTACH, dict(call_buffer_bytes=NONE64), errno.EINVAL, "call_buffer_bytes"),
