@@ -62,10 +62,7 @@ static void print_health(struct fs *fs, FILE *to)
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
 			report.resident_bytes, report.granted_bytes);
-		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
-				report.stats.corrupt, info.name);
-		else if (report.stats.read_errors)
+		if (report.stats.read_errors)
 			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
 				info.name);
 		else if (report.stats.grants_failed)
