@@ -90,8 +90,10 @@ void conn_free(struct conn **conn);
 int conn_get(struct pfs_session *session, struct conn **ret);
 void conn_put(struct pfs_session *session, struct conn **conn);
 void conn_ref(struct pfs_session *session, struct conn *conn);
-/* Drops the reference of a call that ended with @error. True: the connection was lost, ask again on a new one. */
-bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn);
+/* Runs @call on the current connection, and again on a new one when it ended with an error that says that its connection is
+ * gone: a few times at most. @call leaves nothing behind when it fails. */
+typedef int conn_call(struct pfs_session *session, struct conn *conn, void *context);
+int conn_run(struct pfs_session *session, conn_call *call, void *context);
 /* A call on it found the daemon gone. */
 void conn_mark_lost(struct pfs_session *session, struct conn *conn);
 /* Does this errno, negative, say that the connection is gone? */

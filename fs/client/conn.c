@@ -318,16 +318,6 @@ void conn_mark_lost(struct pfs_session *session, struct conn *conn)
 		conn_free(&dead);
 }
 
-bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn)
-{
-	bool lost = conn_is_lost(error);
-
-	if (lost)
-		conn_mark_lost(session, *conn);
-	conn_put(session, conn);
-	return lost && turn + 1 < MAX_TURNS;
-}
-
 /* Attaches anew, again and again until the deadline. Called without the lock by the one thread that set `attaching`. */
 static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 {
@@ -393,4 +383,25 @@ int conn_get(struct pfs_session *session, struct conn **ret)
 	*ret = session->current;
 	pthread_mutex_unlock(&session->lock);
 	return 0;
+}
+
+int conn_run(struct pfs_session *session, conn_call *call, void *context)
+{
+	bool lost;
+	int r;
+
+	for (unsigned turn = 0;; turn++) {
+		struct conn *conn;
+
+		r = conn_get(session, &conn);
+		if (r)
+			return r;
+		r = call(session, conn, context);
+		lost = conn_is_lost(r);
+		if (lost)
+			conn_mark_lost(session, conn);
+		conn_put(session, &conn);
+		if (!lost || turn + 1 == MAX_TURNS)
+			return r;
+	}
 }

@@ -198,10 +198,15 @@ int pfs_poll_fd(struct pfs_session *session)
 	return session->poll_fd;
 }
 
+static int bring_ranges(struct pfs_session *session, struct conn *conn, void *context)
+{
+	(void)context;
+	return ranges_sync(session, conn, UINT64_MAX);
+}
+
 int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 {
 	uint64_t until = now_ms() + deadline_ms;
-	struct conn *conn;
 	int r, news;
 
 	if (deadline_ms > PFS_MAX_DEADLINE_MS)
@@ -212,14 +217,7 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 
 		news = poll(&p, 1, now < until ? (int)(until - now) : 0);
 	} while (news < 0 && errno == EINTR);
-	for (unsigned turn = 0;; turn++) {
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = ranges_sync(session, conn, UINT64_MAX);
-		if (!conn_again(session, &conn, r, turn))
-			break;
-	}
+	r = conn_run(session, bring_ranges, NULL);
 	if (!r && news == 0)
 		r = say(ETIMEDOUT, "no news within %u ms", deadline_ms);
 	return r;
