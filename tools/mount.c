@@ -65,8 +65,16 @@ int command_mount(const struct command *self, int argc, char **argv)
 
 /* ---- unmount ---------------------------------------------------------------------------------------------------- */
 
+static int say_owner(const char *mount, long owner)
+{
+	if (owner == 0)
+		return complain("%s: root mounted it, and only root may unmount it", mount);
+	return complain("%s: uid %ld mounted it, and only that user or root may unmount it", mount, owner);
+}
+
 static int unmount(const char *mount, bool lazy)
 {
+	long owner = host_mount_owner(mount);
 	char *args[] = {(char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount,
 		lazy ? (char *)mount : NULL, NULL};
 
@@ -75,6 +83,8 @@ static int unmount(const char *mount, bool lazy)
 	if (errno != EPERM)
 		return complain("%s: %s", mount,
 			errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
+	if (owner >= 0 && owner != (long)getuid())
+		return say_owner(mount, owner);
 	return run("fusermount3", args) ? 1 : 0;
 }
 
@@ -121,6 +131,10 @@ int command_unmount(const struct command *self, int argc, char **argv)
 	if (text)
 		pid = strtol(text, NULL, 10);
 	free(text);
+	if (!health && errno == EACCES && host_mount_owner(mount) >= 0)
+		return say_owner(mount, host_mount_owner(mount));
+	if (!health && errno == ENOENT && !access(mount, F_OK))
+		return complain("%s is no prefixfs mount", mount);
 	if (!health && errno != ENOTCONN)
 		return complain("%s is no prefixfs mount: %s", mount, strerror(errno));
 	free(health);
@@ -152,7 +166,7 @@ int command_version(const struct command *self, int argc, char **argv)
 	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi",
 		(int)PFS_ABI_VERSION);
 	if (mount) {
-		if (host_path(path, "%s/version", mount))
+		if (host_mounted(mount) || host_path(path, "%s/version", mount))
 			return 1;
 		text = host_read_file(path, NULL);
 		if (!text)

@@ -37,7 +37,9 @@ static int create(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
 		return usage_error(self, "one name is expected, %d are given", argc);
-	if (!wish.file == !wish.model)
+	if (wish.file && wish.model)
+		return usage_error(self, "--layout and --model exclude each other: give one of them");
+	if (!wish.file && !wish.model)
 		return usage_error(self, "one of --layout and --model is needed");
 	if (print) {
 		json_t *layout = layout_load(&wish);
@@ -107,7 +109,7 @@ static int list(const struct command *self, int argc, char **argv)
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns", mount))
+	if (!mount || host_mounted(mount) || host_path(path, "%s/ns", mount))
 		return 1;
 	n = scandir(path, &names, NULL, alphasort);
 	if (n < 0)

@@ -205,14 +205,14 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "one trace is expected, %d are given", argc);
 	if (!ns)
 		return usage_error(self, "--ns is needed");
+	if (make.file && make.model)
+		return usage_error(self, "--layout and --model exclude each other: give one of them");
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
-	if (!mount || host_namespace(path, mount, ns, ""))
+	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, 0)))
 		return 1;
-	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
-		return 1;
-	if (layout_view_read(mount, ns, &layout))
+	if (host_namespace(path, mount, ns, "") || layout_view_read(mount, ns, &layout))
 		return 1;
 	wish.spread = (double)spread;
 	wish.seed = (uint32_t)seed;

@@ -360,7 +360,7 @@ static int prepare(struct work *w)
 		options.rank = w->rank_count;
 		options.wait_prewarm = 1;
 		if (pfs_open(w->client->path, &options, &rank->session))
-			return stop_client(w, w->client->path);
+			return stop_client(w, "no session");
 		if (pfs_info(rank->session, &rank->info))
 			return stop_client(w, "info");
 	}

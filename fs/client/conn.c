@@ -220,6 +220,15 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	return r;
 }
 
+static int say_open(const char *path, int error)
+{
+	const char *why = error == ENOENT     ? "no such namespace, or it has no layout yet"
+			  : error == ENOTCONN ? "nobody serves the mount"
+					      : strerror(error);
+
+	return say(error, "%s: %s", path, why);
+}
+
 int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
@@ -232,7 +241,7 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 	do
 		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
 	while (conn->ctl < 0 && errno == EINTR);
-	r = conn->ctl < 0 ? say(errno, "%s: %s", session->ctl_path, strerror(errno)) : 0;
+	r = conn->ctl < 0 ? say_open(session->ctl_path, errno) : 0;
 	if (!r)
 		r = attach(session, conn, until_ms);
 	if (!r)

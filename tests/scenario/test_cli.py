@@ -78,7 +78,35 @@ def test_mount_and_unmount_leave_nothing(cli):
 def test_unmount_says_what_is_wrong(cli, tmp_path):
     with open(os.path.join(cli.mount, "README"), encoding="utf-8"):
         assert "in use" in cli("unmount", cli.mount, rc=1)
-    assert "no prefixfs mount" in cli("unmount", str(tmp_path), rc=1)
+    assert cli("unmount", str(tmp_path), rc=1) == f"prefixfs: {tmp_path} is no prefixfs mount\n"
+
+
+@pytest.fixture
+def nobody(cli):
+    """Runs a command as somebody else, who may come as far as the mount."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+
+    def run(*words):
+        return subprocess.run([cli.program, *words], user=65534, group=65534, extra_groups=[], capture_output=True,
+                              text=True, timeout=30, check=False)
+
+    folder = os.path.dirname(cli.mount)
+    while folder != "/":  # pytest's folders are their maker's alone
+        os.chmod(folder, os.stat(folder).st_mode | 0o011)
+        folder = os.path.dirname(folder)
+    if run("version").returncode:
+        pytest.skip("the build folder is closed to others")
+    return run
+
+
+def test_unmount_of_anothers_mount_says_who_may(cli, nobody):
+    """fusermount3 said that the mount is not in /etc/mtab."""
+    for more in ([], ["--lazy"]):
+        answer = nobody("unmount", cli.mount, *more)
+        assert answer.returncode == 1
+        assert answer.stderr == f"prefixfs: {cli.mount}: root mounted it, and only root may unmount it\n"
+    assert os.path.ismount(cli.mount)
 
 
 def test_version(cli):
@@ -100,6 +128,41 @@ def test_namespaces(cli, tmp_path):
     assert "refused" in cli("ns", "create", "c", "--layout", str(tmp_path / "bad.json"), rc=1)
     cli("ns", "remove", "b")
     assert [r["name"] for r in cli.json("ns", "list")] == ["a"]
+
+
+@pytest.mark.parametrize("words", [["ns", "show", "no"], ["ns", "remove", "no"], ["stat", "no"], ["evict", "no", "--all"],
+                                   ["evict", "no", "--bytes", "1M"], ["evict", "no", f"{16:016x}-{'0' * 64}"],
+                                   ["probe", "no", "0" * 64], ["replay", SESSIONS, "--ns", "no"]])
+def test_an_unknown_namespace_is_said_to_be_unknown(cli, words):
+    """It was the errno of some file below it."""
+    assert cli(*words, rc=1) == f"prefixfs: no namespace no in {cli.mount}\n"
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["ns", "show", "p"], "namespace p has no layout yet: write one to {mount}/ns/p/layout"),
+    (["stat", "p"], "namespace p has no layout yet, and so no counters"),
+    (["evict", "p", "--all"], "{mount}/ns/p/records: the namespace has no layout yet, and so no records"),
+    (["probe", "p", "0" * 64], "no session: {mount}/ns/p/ctl: no such namespace, or it has no layout yet"),
+    (["evict", "a", f"{16:016x}-{'0' * 64}"], f"{16:016x}-{'0' * 64}: no such record"),
+    (["ns", "create", "b", "--layout", "/nowhere"], "layout /nowhere: No such file or directory"),
+    (["ns", "create", "b", "--layout", "/etc"], "layout /etc: Is a directory"),
+    (["ns", "create", "b", "--layout", "/etc/passwd"], "layout /etc/passwd is no JSON: line 1: "),
+])
+def test_sentences_name_the_thing(cli, words, sentence):
+    cli("ns", "create", "a", *SMALL)
+    os.mkdir(os.path.join(cli.mount, "ns/p"))
+    said = cli(*words, rc=1)
+    expected = "prefixfs: " + sentence.format(mount=cli.mount)
+    assert said.startswith(expected) if sentence.endswith(": ") else said.splitlines()[0] == expected, said
+
+
+@pytest.mark.parametrize("words", [["ns", "list"], ["ns", "show", "a"], ["stat"], ["stat", "a"], ["version"],
+                                   ["probe", "a", "0" * 64], ["bench", "control", "--pages", "20000"]])
+def test_a_folder_that_is_no_mount_is_said_to_be_none(program, tmp_path, words):
+    for at, more in ((tmp_path, ""), (tmp_path / "no", ": No such file or directory")):
+        answer = subprocess.run([program("prefixfs"), *words, "--mount", str(at)], capture_output=True, text=True,
+                                timeout=30, check=False)
+        assert answer.returncode == 1 and answer.stderr == f"prefixfs: no prefixfs is mounted at {at}{more}\n"
 
 
 def test_every_layout_that_comes_along_is_taken(cli):
@@ -125,7 +188,7 @@ def test_replay_checks_every_byte_then_probe_and_evict(cli):
     assert after <= before - (1 << 20)
     cli("evict", "a", "--all")
     assert cli.json("ns", "show", "a")[0]["records"] == 0
-    assert "No such file" in cli("evict", "a", records[0], rc=1)
+    assert f"{records[0]}: no such record" in cli("evict", "a", records[0], rc=1)
 
 
 def test_replay_with_rows_and_two_ranks(cli):
@@ -153,6 +216,10 @@ def test_replay_survives_deaths_of_the_daemon(cli, slower):
     (["ns", "create", "a", "--model", "NoSuchModel"], None),
     (["probe", "a", "xyz"], "'xyz' is no key"),
     (["evict", "a"], "one of record names"),
+    (["evict", "a", "--all", "--bytes", "1M"], "record names, --all and --bytes exclude each other"),
+    (["evict", "a", "x", "--all"], "record names, --all and --bytes exclude each other"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
+    (["replay", "x", "--ns", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
     (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
     (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
     (["bench", "control", "--pages", "12x"], "not a number"),
@@ -174,8 +241,8 @@ def test_help_everywhere(program):
 
 
 @pytest.mark.parametrize("words", [
-    ["evict", "a", "../../b"], ["evict", "a", "../../../../victim"], ["evict", "../ns/a", "--all"],
-    ["evict", "a", "0000000000000040-" + "0" * 63], ["ns", "remove", "../../victim"], ["ns", "remove", ""],
+    ["evict", "b", "../../b"], ["evict", "b", "../../../../victim"], ["evict", "../ns/a", "--all"],
+    ["evict", "b", "0000000000000040-" + "0" * 63], ["ns", "remove", "../../victim"], ["ns", "remove", ""],
     ["ns", "create", "../../victim2", "--model", "Qwen3-8B"], ["ns", "create", "a b", "--model", "Qwen3-8B"],
     ["ns", "create", "\x1b[31m", "--model", "Qwen3-8B"], ["ns", "create", "x" * 65, "--model", "Qwen3-8B"],
     ["ns", "show", ".."], ["stat", "../ns/a"], ["probe", "../a", "0" * 64],
