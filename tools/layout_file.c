@@ -162,6 +162,26 @@ static int write_layout(const char *path, const json_t *layout)
 	return r;
 }
 
+static int say_mkdir(const char *mount, const char *name, int error)
+{
+	char path[PATH_MAX], *text = NULL, *most = NULL;
+
+	if (error == EEXIST)
+		return complain("namespace %s exists in %s", name, mount);
+	if (error == ENOSPC && !host_path(path, "%s/config", mount))
+		text = host_read_file(path, NULL);
+	if (text)
+		most = host_line(text, "max_namespaces");
+	if (most)
+		complain("namespace %s: %s has as many as it may have: %s namespaces at most (max_namespaces)", name,
+			mount, most);
+	else
+		complain("%s/ns/%s: %s", mount, name, strerror(error));
+	free(most);
+	free(text);
+	return 1;
+}
+
 int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode)
 {
 	char path[PATH_MAX], file[PATH_MAX];
@@ -172,7 +192,7 @@ int layout_create(const char *mount, const char *name, const struct layout_wish 
 		return 1;
 	r = host_new_namespace(path, mount, name) || host_path(file, "%s/layout", path);
 	if (!r && mkdir(path, mode ? mode : 0755)) {
-		r = complain("%s: %s", path, strerror(errno));
+		r = say_mkdir(mount, name, errno);
 	} else if (!r) {
 		r = write_layout(file, layout);
 		if (r)

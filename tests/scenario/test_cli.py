@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, from mount to unmount, as an operator types it."""
+import errno
 import json
 import os
 import re
@@ -163,6 +164,19 @@ def test_a_folder_that_is_no_mount_is_said_to_be_none(program, tmp_path, words):
         answer = subprocess.run([program("prefixfs"), *words, "--mount", str(at)], capture_output=True, text=True,
                                 timeout=30, check=False)
         assert answer.returncode == 1 and answer.stderr == f"prefixfs: no prefixfs is mounted at {at}{more}\n"
+
+
+def test_one_namespace_too_many_is_no_space(cli):
+    """It was EMFILE, which a shell explains with too many open files."""
+    for i in range(64):
+        os.mkdir(os.path.join(cli.mount, f"ns/n{i}"))
+    with pytest.raises(OSError) as refused:
+        os.mkdir(os.path.join(cli.mount, "ns/n64"))
+    assert refused.value.errno == errno.ENOSPC
+    assert cli("ns", "create", "n64", *SMALL, rc=1) == \
+        f"prefixfs: namespace n64: {cli.mount} has as many as it may have: 64 namespaces at most (max_namespaces)\n"
+    cli("ns", "remove", "n7")
+    cli("ns", "create", "n64", *SMALL)
 
 
 def test_every_layout_that_comes_along_is_taken(cli):
