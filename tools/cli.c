@@ -94,6 +94,14 @@ static int set_number(const struct command *command, const struct option_row *o,
 	if (o->kind == OPTION_BYTES) {
 		if (!bytes_parse(text, &value))
 			return usage_error(command, "--%s is '%s', not a size like 512M", o->name, text);
+	} else if (o->kind == OPTION_OCTAL) {
+		errno = 0;
+		value = strtoull(text, &end, 8);
+		if (*text < '0' || *text > '7' || *end || errno)
+			return usage_error(command, "--%s is '%s', not octal digits like 0755", o->name, text);
+		if (value < o->min || value > o->max)
+			return usage_error(command, "--%s is %s, %llo..%llo are possible", o->name, text,
+				(unsigned long long)o->min, (unsigned long long)o->max);
 	} else {
 		errno = 0;
 		value = strtoull(text, &end, 10);

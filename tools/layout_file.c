@@ -191,10 +191,13 @@ int layout_create(const char *mount, const char *name, const struct layout_wish 
 	if (!layout)
 		return 1;
 	r = host_new_namespace(path, mount, name) || host_path(file, "%s/layout", path);
-	if (!r && mkdir(path, mode ? mode : 0755)) {
+	if (!r && mkdir(path, mode == LAYOUT_MODE_DEFAULT ? 0755 : 0700)) {
 		r = say_mkdir(mount, name, errno);
 	} else if (!r) {
 		r = write_layout(file, layout);
+		/* mkdir obeys the umask and drops the setgid bit. Not before the layout: the mode may be one that forbids it. */
+		if (!r && mode != LAYOUT_MODE_DEFAULT && chmod(path, mode))
+			r = complain("%s: mode %04o: %s", path, mode, strerror(errno));
 		if (r)
 			rmdir(path);
 	}

@@ -18,7 +18,7 @@ static int create(const struct command *self, int argc, char **argv)
 	struct layout_wish wish = {.plane_divisor = 1};
 	const char *mount = NULL;
 	bool print = false;
-	uint64_t mode = 0;
+	uint64_t mode = LAYOUT_MODE_DEFAULT;
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
 		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
@@ -28,11 +28,10 @@ static int create(const struct command *self, int argc, char **argv)
 		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
 			1 << 20},
 		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
-		{"mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777},
+		{"mode", OPTION_OCTAL, &mode, "BITS", "permission bits of its folder (0755 less the umask)", 0, 07777},
 		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},
 		{0},
 	};
-	char digits[32];
 
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
@@ -54,8 +53,7 @@ static int create(const struct command *self, int argc, char **argv)
 	mount = host_mount(mount);
 	if (!mount)
 		return 1;
-	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)mode);
-	return layout_create(mount, argv[0], &wish, (unsigned)strtoul(digits, NULL, 8));
+	return layout_create(mount, argv[0], &wish, (unsigned)mode);
 }
 
 static json_t *describe(const char *mount, const char *name)

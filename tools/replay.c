@@ -210,7 +210,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
-	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, 0)))
+	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, LAYOUT_MODE_DEFAULT)))
 		return 1;
 	if (host_namespace(path, mount, ns, "") || layout_view_read(mount, ns, &layout))
 		return 1;

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -166,6 +167,20 @@ def test_a_folder_that_is_no_mount_is_said_to_be_none(program, tmp_path, words):
         assert answer.returncode == 1 and answer.stderr == f"prefixfs: no prefixfs is mounted at {at}{more}\n"
 
 
+@pytest.mark.parametrize("mode", ["777", "0700", "2770", "755", "0"])
+def test_the_mode_given_is_the_mode_had(cli, mode):
+    """It passed through the caller's umask, and lost the setgid bit."""
+    answer = subprocess.run([cli.program, "ns", "create", "a", *SMALL, "--mode", mode, "--mount", cli.mount], umask=0o077,
+                            capture_output=True, text=True, timeout=30, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert stat.S_IMODE(os.stat(os.path.join(cli.mount, "ns/a")).st_mode) == int(mode, 8)
+
+
+def test_without_a_mode_the_umask_counts(cli):
+    subprocess.run([cli.program, "ns", "create", "a", *SMALL, "--mount", cli.mount], umask=0o027, check=True, timeout=30)
+    assert stat.S_IMODE(os.stat(os.path.join(cli.mount, "ns/a")).st_mode) == 0o750
+
+
 def test_one_namespace_too_many_is_no_space(cli):
     """It was EMFILE, which a shell explains with too many open files."""
     for i in range(64):
@@ -237,6 +252,8 @@ def test_replay_survives_deaths_of_the_daemon(cli, slower):
     (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
     (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
     (["bench", "control", "--pages", "12x"], "not a number"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "789"], "--mode is '789', not octal digits like 0755"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "17777"], "--mode is 17777, 0..7777 are possible"),
     (["stat", "--nonsense"], "unknown option"),
 ])
 def test_wrong_usage_is_2_with_a_sentence(cli, words, sentence):
