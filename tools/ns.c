@@ -17,7 +17,7 @@ static int create(const struct command *self, int argc, char **argv)
 {
 	struct layout_wish wish = {.plane_divisor = 1};
 	const char *mount = NULL;
-	bool print = false;
+	bool print = false, json = false;
 	uint64_t mode = LAYOUT_MODE_DEFAULT;
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
@@ -29,6 +29,7 @@ static int create(const struct command *self, int argc, char **argv)
 			1 << 20},
 		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
 		{"mode", OPTION_OCTAL, &mode, "BITS", "permission bits of its folder (0755 less the umask)", 0, 07777},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},
 		{0},
 	};
@@ -53,7 +54,11 @@ static int create(const struct command *self, int argc, char **argv)
 	mount = host_mount(mount);
 	if (!mount)
 		return 1;
-	return layout_create(mount, argv[0], &wish, (unsigned)mode);
+	if (layout_create(mount, argv[0], &wish, (unsigned)mode))
+		return 1;
+	if (json)
+		show_object(json_pack("{s:s, s:s}", "namespace", argv[0], "mount", mount), true);
+	return 0;
 }
 
 static json_t *describe(const char *mount, const char *name)
@@ -152,8 +157,10 @@ static int show(const struct command *self, int argc, char **argv)
 static int remove_ns(const struct command *self, int argc, char **argv)
 {
 	const char *mount = NULL;
+	bool json = false;
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{0},
 	};
 	char path[PATH_MAX];
@@ -166,6 +173,8 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 		return 1;
 	if (rmdir(path))
 		return complain("%s: %s", path, errno == EBUSY ? "sessions are open on it" : strerror(errno));
+	if (json)
+		show_object(json_pack("{s:s, s:s}", "namespace", argv[0], "mount", mount), true);
 	return 0;
 }
 

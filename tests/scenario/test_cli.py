@@ -61,6 +61,7 @@ def cli(program, mountable, tmp_path, on_hang):
     mount.mkdir()
     run = tempfile.mkdtemp(prefix="prefixfs-")  # its path has a limit
     c = Cli(program("prefixfs"), str(mount))
+    c.run = run
     c("mount", str(mount), "--memory=64M", f"--run-dir={run}")
     serving = c.serving()
     on_hang(lambda: os.kill(serving, signal.SIGKILL))
@@ -75,6 +76,23 @@ def test_mount_and_unmount_leave_nothing(cli):
     cli("unmount", cli.mount)
     assert not os.path.ismount(cli.mount)
     assert gone(parent)
+
+
+def test_what_makes_and_takes_away_speaks_json(cli):
+    """They said nothing at all; errors are sentences on stderr with --json too."""
+    assert cli.json("ns", "create", "a", *SMALL) == [{"namespace": "a", "mount": cli.mount}]
+    said = cli("ns", "create", "a", *SMALL, "--json", rc=1)
+    assert said == f"prefixfs: namespace a exists in {cli.mount}\n"
+    assert cli.json("ns", "remove", "a") == [{"namespace": "a", "mount": cli.mount}]
+    parent = int(line(os.path.join(cli.mount, "health"), "parent"))
+    assert cli.json("unmount", cli.mount) == [{"mount": cli.mount, "pid": parent}]
+    [again] = cli.json("mount", "--memory", "16M", cli.mount, f"--run-dir={cli.run}")
+    assert again == {"mount": cli.mount, "pid": int(line(os.path.join(cli.mount, "health"), "parent"))}
+    assert "carries a prefixfs already" in cli("mount", "--json", cli.mount, f"--run-dir={cli.run}", rc=1)
+
+
+def test_mount_in_the_foreground_has_no_json(cli, tmp_path):
+    assert "--json and --foreground exclude each other" in cli("mount", str(tmp_path), "--json", "--foreground", rc=2)
 
 
 def test_unmount_says_what_is_wrong(cli, tmp_path):
