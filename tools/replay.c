@@ -17,6 +17,8 @@
 #include "tools/host.h"
 
 #define MAX_CLIENTS 256u
+#define SLOT_UNIT 4096u
+#define GRANT_UNIT (2u << 20)
 
 static const char more[] =
 	"\nTRACE is a file of the Mooncake format or of the kvct format (sessions of coding agents), which may be gzipped.\n"
@@ -41,13 +43,13 @@ static bool parse_order(const char *text, enum replay_order *ret)
 	return false;
 }
 
-/* A counter of the namespace's stats file; -1 when there is none. */
-static int64_t counter(const char *path, const char *name)
+/* A number in a small file of @folder; -1 when there is none. */
+static int64_t counter(const char *folder, const char *small_file, const char *name)
 {
 	char file[PATH_MAX], *text, *value;
 	int64_t n = -1;
 
-	if (host_path(file, "%s/stats", path) || !(text = host_read_file(file, NULL)))
+	if (host_path(file, "%s/%s", folder, small_file) || !(text = host_read_file(file, NULL)))
 		return -1;
 	value = host_line(text, name);
 	if (value)
@@ -98,6 +100,7 @@ static json_t *report(
 		json_object_set_new(out, "evicted_values", json_integer(evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
 	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
+	json_object_set_new(out, "toobig_groups", json_integer((json_int_t)sum->toobig_groups));
 	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
@@ -113,6 +116,49 @@ static json_t *report(
 	json_object_set_new(out, "seconds", json_real(seconds));
 	free(sum);
 	return out;
+}
+
+/* Memory that the values of so many pages need: slots come in grants of a class. */
+static uint64_t pages_need(const struct layout_view *layout, uint64_t pages)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++) {
+		const struct layout_class *class = &layout->class[c];
+		uint64_t slot = (class->payload_bytes + SLOT_UNIT - 1) / SLOT_UNIT * SLOT_UNIT;
+		uint64_t values = pages * layout->page_tokens / class->every;
+		uint64_t in_grant = slot && slot < GRANT_UNIT ? GRANT_UNIT / slot : 1;
+
+		if (!strcmp(class->kind, "state"))
+			values = 1;
+		bytes += slot < GRANT_UNIT ? (values + in_grant - 1) / in_grant * GRANT_UNIT : values * slot;
+	}
+	return bytes;
+}
+
+/* Groups that can never fit: what would let them. */
+static void hint_toobig(const struct replay_shared *shared, uint32_t clients, const struct layout_view *layout,
+	const char *mount, const char *path)
+{
+	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
+	uint64_t groups = 0, need;
+	uint32_t pages = 0, fit;
+
+	for (uint32_t i = 0; i < clients; i++) {
+		groups += shared->counts[i].toobig_groups;
+		if (shared->counts[i].toobig_pages > pages)
+			pages = shared->counts[i].toobig_pages;
+	}
+	if (groups == 0 || budget < 0 || memory < budget)
+		return;
+	/* Twice as much as the values take: grants of other sizes and the limits of the tables are the daemon's to know. */
+	need = pages_need(layout, pages);
+	for (fit = pages; fit > 1 && 2 * pages_need(layout, fit) > (uint64_t)budget;)
+		fit--;
+	complain("%llu put groups can never fit: the largest has %u pages, which need %llu bytes, and the namespace may have "
+		 "%lld; --memory=%lluM or --group-pages %u would do",
+		(unsigned long long)groups, pages, (unsigned long long)need, (long long)budget,
+		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
 }
 
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
@@ -227,12 +273,12 @@ int command_replay(const struct command *self, int argc, char **argv)
 	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		return complain("no memory for %u clients", options.clients);
-	evicted = counter(path, "values_evicted");
+	evicted = counter(path, "stats", "values_evicted");
 	begin = clock_ns();
 	r = run_clients(&trace, &layout, &options, shared, path);
 	if (!r) {
 		double seconds = (double)(clock_ns() - begin) / 1e9;
-		int64_t now = counter(path, "values_evicted");
+		int64_t now = counter(path, "stats", "values_evicted");
 
 		for (uint32_t i = 0; i < options.clients; i++)
 			wrong += shared->counts[i].wrong;
@@ -240,6 +286,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		show_object(report(shared, options.clients, options.order == ORDER_STRICT, seconds,
 				    evicted >= 0 && now >= evicted ? now - evicted : now),
 			json);
+		hint_toobig(shared, options.clients, &layout, mount, path);
 		if (wrong)
 			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
 	}

@@ -25,10 +25,11 @@ enum replay_op {
 struct replay_counts {
 	uint64_t requests, references, hits;
 	uint64_t new_values, bytes_put, bytes_got, verified, wrong;
-	uint64_t noroom_groups, lost_plans, exists, inflight;
+	uint64_t noroom_groups, toobig_groups, lost_plans, exists, inflight;
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;
 	struct latency op[REPLAY_OPS];
+	uint32_t toobig_pages; /* of the largest group that can never fit */
 	char error[512]; /* why it stopped; empty = it did not */
 };
 

@@ -238,6 +238,24 @@ def test_replay_checks_every_byte_then_probe_and_evict(cli):
     assert f"{records[0]}: no such record" in cli("evict", "a", records[0], rc=1)
 
 
+def test_replay_says_what_would_fit(cli):
+    """Groups that can never fit were a counter in stats alone."""
+    cli("unmount", cli.mount)
+    cli("mount", cli.mount, "--memory=16M", f"--run-dir={cli.run}")
+    cli("ns", "create", "a", "--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
+    words = [cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--requests", "3", "--json"]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+    result = json.loads(answer.stdout)
+    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, which need (\d+) bytes, "
+                        r"and the namespace may have 16777216; --memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
+    assert hint, answer.stderr
+    groups, pages, size, memory, fitting = map(int, hint.groups())
+    assert groups == result["toobig_groups"] > 0 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
+    assert 2 * size == memory << 20 > 16777216 and fitting == 4 * 28
+    answer = subprocess.run([*words, "--group-pages", str(fitting)], capture_output=True, text=True, timeout=100, check=True)
+    assert answer.stderr == "" and json.loads(answer.stdout)["toobig_groups"] == 0
+
+
 def test_replay_with_rows_and_two_ranks(cli):
     cli("ns", "create", "q", "--model", "Qwen3-Next-80B-A3B", "--tp", "2", "--plane-divisor", "1024")
     [result] = cli.json("replay", SESSIONS, "--ns", "q", "--requests", "40", "--planes")
