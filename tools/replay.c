@@ -5,18 +5,21 @@
 #include "tools/replay.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/host.h"
 
 #define MAX_CLIENTS 256u
+#define TELL_AFTER_NS 1500000000ull
 #define SLOT_UNIT 4096u
 #define GRANT_UNIT (2u << 20)
 
@@ -161,6 +164,41 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
 }
 
+/* Tells once when the namespace has been away for longer than a restart takes; is quiet when it is back. */
+struct watch {
+	const char *path;
+	char ctl[PATH_MAX];
+	uint64_t since_ns; /* 0 = it is there */
+	time_t since;
+	bool told;
+};
+
+static void watch(struct watch *w)
+{
+	char since[16], until[16];
+	time_t end;
+	int error;
+
+	if (!access(w->ctl, F_OK)) {
+		w->since_ns = 0;
+		w->told = false;
+		return;
+	}
+	error = errno;
+	if (!w->since_ns) {
+		w->since_ns = clock_ns();
+		w->since = time(NULL);
+	}
+	if (w->told || clock_ns() - w->since_ns < TELL_AFTER_NS)
+		return;
+	w->told = true;
+	end = w->since + REPLAY_WAIT_S;
+	strftime(since, sizeof(since), "%H:%M:%S", localtime(&w->since));
+	strftime(until, sizeof(until), "%H:%M:%S", localtime(&end));
+	complain("waiting for the daemon of %s: %s; since %s, a request waits until %s", w->path, strerror(error), since,
+		until);
+}
+
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
 	const struct replay_options *options, struct replay_shared *shared, const char *path)
@@ -168,7 +206,15 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
 	int failed = 0;
+	const struct timespec pause = {.tv_nsec = 200000000};
+	struct watch w = {.path = path};
+	sigset_t ended, before;
 
+	if (host_path(w.ctl, "%s/ctl", path))
+		return 1;
+	sigemptyset(&ended);
+	sigaddset(&ended, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &ended, &before); /* the end of a client is waited for together with a look around */
 	for (; started < options->clients; started++) {
 		struct replay_client client = {
 			.trace = trace,
@@ -188,14 +234,18 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		}
 		if (pids[started] == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			sigprocmask(SIG_SETMASK, &before, NULL);
 			_exit(replay_client_run(&client));
 		}
 	}
 	for (uint32_t i = 0; i < started; i++) {
 		int status = 0;
+		pid_t pid;
 
-		while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
-			;
+		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
+			watch(&w);
+			sigtimedwait(&ended, NULL, &pause);
+		}
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
 		atomic_store(&shared->stop, 1);
@@ -204,6 +254,7 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		else
 			failed = complain("client %u: %s", i, shared->counts[i].error);
 	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	return failed;
 }
 

@@ -12,6 +12,8 @@
 #include "tools/layout_file.h"
 #include "tools/trace.h"
 
+#define REPLAY_WAIT_S 30u /* for a daemon that is gone */
+
 enum replay_op {
 	REPLAY_GET_START,
 	REPLAY_GET_TRANSFER,

@@ -364,6 +364,7 @@ static int prepare(struct work *w)
 		pfs_options_init(&options);
 		options.rank = w->rank_count;
 		options.wait_prewarm = 1;
+		options.deadline_ms = REPLAY_WAIT_S * 1000;
 		if (pfs_open(w->client->path, &options, &rank->session))
 			return stop_client(w, "no session");
 		if (pfs_info(rank->session, &rank->info))

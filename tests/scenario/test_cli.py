@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 
 import pytest
@@ -273,6 +274,32 @@ def test_replay_survives_deaths_of_the_daemon(cli, slower):
     assert replay.returncode == 0
     result = json.loads(out)
     assert result["wrong_values"] == 0 and result["requests"] == 400
+
+
+def test_replay_says_that_it_waits_for_the_daemon(cli, slower):
+    """It was silent until it gave up."""
+    cli("ns", "create", "a", *SMALL)
+    pids = [int(line(os.path.join(cli.mount, "health"), name)) for name in ("parent", "serving")]
+    with subprocess.Popen([cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--json"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replay:
+        watchdog = threading.Timer(80 * slower, replay.kill)
+        watchdog.start()
+        try:
+            while int(cli.json("stat", "a")[0]["put_calls"]) == 0:
+                assert replay.poll() is None
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            said = replay.stderr.readline()
+            assert re.fullmatch(f"prefixfs: waiting for the daemon of {cli.mount}/ns/a: .+; "
+                                r"since \d\d:\d\d:\d\d, a request waits until \d\d:\d\d:\d\d\n", said), said
+            cli("mount", cli.mount, "--memory=64M", f"--run-dir={cli.run}")
+            cli("ns", "create", "a", *SMALL)
+            out, rest = replay.communicate()
+        finally:
+            watchdog.cancel()
+            replay.kill()
+    assert replay.returncode == 0 and rest == "", rest
+    assert json.loads(out)["requests"] == 400 and json.loads(out)["reattached"] == 1
 
 
 @pytest.mark.parametrize("words, sentence", [
