@@ -16,7 +16,7 @@ int command_stat(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -56,7 +56,7 @@ int command_probe(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
 		{0},
 	};

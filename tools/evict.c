@@ -144,7 +144,7 @@ int command_evict(const struct command *self, int argc, char **argv)
 	bool json = false, all = false;
 	uint64_t bytes = 0;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"all", OPTION_FLAG, &all, NULL, "every record that is not in use", 0, 0},
 		{"bytes", OPTION_BYTES, &bytes, "SIZE", "those unused for longest, until so much went", 1, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},

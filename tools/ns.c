@@ -20,7 +20,7 @@ static int create(const struct command *self, int argc, char **argv)
 	bool print = false, json = false;
 	uint64_t mode = LAYOUT_MODE_DEFAULT;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
 		{"model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0},
 		{"tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024},
@@ -99,7 +99,7 @@ static int list(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
 		{0},
 	};
@@ -137,7 +137,7 @@ static int show(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -159,7 +159,7 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{0},
 	};

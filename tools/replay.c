@@ -266,7 +266,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	struct trace_options wish = {0};
 	struct layout_wish make = {.plane_divisor = 1};
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
 		{"clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS},
 		{"order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0},
@@ -278,10 +278,11 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
 		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
 		{"model", OPTION_TEXT, &make.model, "NAME", "create it of a layout that comes along", 0, 0},
-		{"tp", OPTION_NUMBER, &make.tp, "N", "as of ns create, and so the next three", 1, 1024},
-		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "", 0, 0},
-		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "", 1, 1 << 20},
-		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "", 1, 0},
+		{"tp", OPTION_NUMBER, &make.tp, "N", "its tensor parallel size", 1, 1024},
+		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "divide the bytes of every plane", 1,
+			1 << 20},
+		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "memory that is its own", 1, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};

@@ -331,7 +331,11 @@ def test_help_everywhere(program):
     for words in ["", "mount", "unmount", "ns", "ns create", "ns list", "ns show", "ns remove", "stat", "probe", "evict",
                   "replay", "bench", "bench control", "version"]:
         answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
-        assert answer.returncode == 0 and len(answer.stdout) > 40, words
+        assert answer.returncode == 0 and answer.stderr == "", words
+        assert answer.stdout.startswith(" ".join(["prefixfs", *words.split()])), words
+        assert answer.stdout.endswith("Exit status: 0 done, 1 it failed, 2 wrong usage.\n"), words
+        options = re.findall(r"^  --\S+(?: [A-Z]+)?(.*)$", answer.stdout, re.MULTILINE)
+        assert all(text.strip() for text in options), words
 
 
 @pytest.mark.parametrize("words", [
