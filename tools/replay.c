@@ -31,7 +31,7 @@ static const char more[] =
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
-	"clients take turns (strict).";
+	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.";
 
 static bool parse_order(const char *text, enum replay_order *ret)
 {
