@@ -292,12 +292,12 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 		r = why_set(why, EEXIST, "namespace %s exists", name);
 	else if (n->count >= n->fs->config->max_namespaces)
 		r = why_set(
-			why, EMFILE, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
+			why, ENOSPC, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
 	for (unsigned i = 0; i < NAMESPACES_MAX && !a && !r; i++)
 		if (n->at[i].state == NAMESPACE_FREE)
 			a = &n->at[i];
 	if (!r && !a)
-		r = why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, n->count);
+		r = why_set(why, ENOSPC, "namespace %s: there are %u, the most that one host has", name, n->count);
 	if (!r) {
 		n->count++;
 		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;

@@ -48,7 +48,7 @@ int namespaces_next(struct namespaces *namespaces, uint64_t after, struct namesp
 bool namespaces_of_low_bits(struct namespaces *namespaces, uint32_t bits, uint64_t *number);
 bool namespaces_of_serial(struct namespaces *namespaces, uint32_t serial, uint64_t *number);
 
-/* mkdir. EEXIST, EMFILE, and what host_check_name refuses. */
+/* mkdir. EEXIST, ENOSPC (as many as there may be), and what host_check_name refuses. */
 int namespaces_make(struct namespaces *namespaces, const char *name, const struct space_access *access,
 		    uint64_t *number, struct why *why);
 /* rmdir. ENOENT, EBUSY while sessions are open or the layout is being judged. */

@@ -121,7 +121,7 @@ static int host_may_create(struct host *host, const char *name, struct why *why)
 	if (host_find_locked(host, name))
 		return why_set(why, EEXIST, "namespace %s exists", name);
 	if (host->space_count == HOST_MAX_SPACES)
-		return why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
+		return why_set(why, ENOSPC, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
 	return 0;
 }
 

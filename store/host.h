@@ -71,8 +71,9 @@ struct space_access {
 };
 
 /* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's, default a quarter of
- * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both),
- * EINVAL (floor cannot hold one grant of each class and share), EMFILE, ENOMEM. *ret is referenced for the caller. */
+ * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both; or
+ * as many as one host has), EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for
+ * the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
