@@ -48,8 +48,6 @@ static void print_reasons(
 {
 	const struct stats *stats = &report->stats;
 
-	if (stats->corrupt)
-		fprintf(to, "%" PRIu64 " values of namespace %s failed their check; ", stats->corrupt, info->name);
 	if (stats->read_errors)
 		fprintf(to, "%" PRIu64 " reads of namespace %s failed; ", stats->read_errors, info->name);
 	if (report->grants_short)
