@@ -3,6 +3,7 @@
  * What is done by hand: TOUCH, REMOVE, PIN, DRAIN, RESET.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "fs/client/client.h"
@@ -16,22 +17,49 @@ static int check_keys(const char *what, const struct pfs_key *keys, uint32_t cou
 	return 0;
 }
 
-/* One request with keys and, where @answers is not NULL, a word for each: where they lie is written to *keys_offset and
- * *answers_offset, which are of @request. @told: the error after which the answers are there too. */
-static int ask_keys(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
-	const struct pfs_key *keys, uint32_t count, __u64 *keys_offset, uint32_t *answers, __u64 *answers_offset, int told)
-{
-	__u64 keys_area = AREA_NONE, answers_area = AREA_NONE;
-	int r = call_place_keys(session, conn, keys, count, keys_offset, &keys_area);
+/* One request, built anew for each connection it runs on: @request is what it says, @answer what was said. */
+struct ask {
+	unsigned long op;
+	size_t size;
+	const struct pfs_key *keys; /* NULL: it has none */
+	uint32_t count;
+	uint32_t *answers; /* a word for each key, or NULL */
+	int told;          /* the error after which the answers are there too, or 0 */
+	size_t keys_at, answers_at; /* of the offsets in the request; answers_at 0: it has no answers */
+	union {
+		struct pfs_call call;
+		struct pfs_touch touch;
+		struct pfs_remove remove;
+		struct pfs_pin pin;
+		struct pfs_drain drain;
+		struct pfs_reset reset;
+	} request, answer;
+};
 
-	if (!r && answers)
-		r = area_take(session, conn, (uint64_t)count * sizeof(*answers), &answers_area);
+static void set_offset(struct ask *ask, size_t at, __u64 offset)
+{
+	memcpy((char *)&ask->answer + at, &offset, sizeof(offset));
+}
+
+static int ask_on(struct pfs_session *session, struct conn *conn, void *context)
+{
+	struct ask *ask = context;
+	__u64 keys_area = AREA_NONE, answers_area = AREA_NONE, keys_offset = 0;
+	int r = 0;
+
+	ask->answer = ask->request;
+	if (ask->keys) {
+		r = call_place_keys(session, conn, ask->keys, ask->count, &keys_offset, &keys_area);
+		set_offset(ask, ask->keys_at, keys_offset);
+	}
+	if (!r && ask->answers)
+		r = area_take(session, conn, (uint64_t)ask->count * sizeof(*ask->answers), &answers_area);
 	if (!r) {
-		if (answers_offset)
-			*answers_offset = answers ? answers_area : PFS_OFFSET_NONE;
-		r = call_run(session, conn, op, request, size, 0, 0);
-		if (answers && (!r || r == -told))
-			memcpy(answers, conn->buffer + answers_area, count * sizeof(*answers));
+		if (ask->answers_at)
+			set_offset(ask, ask->answers_at, ask->answers ? answers_area : PFS_OFFSET_NONE);
+		r = call_run(session, conn, ask->op, &ask->answer.call, ask->size, 0, 0);
+		if (ask->answers && (!r || r == -ask->told))
+			memcpy(ask->answers, conn->buffer + answers_area, ask->count * sizeof(*ask->answers));
 	}
 	area_give(session, conn, answers_area);
 	area_give(session, conn, keys_area);
@@ -41,107 +69,93 @@ static int ask_keys(struct pfs_session *session, struct conn *conn, unsigned lon
 int pfs_touch(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t priority,
 	uint32_t pause_ms, uint32_t *touched)
 {
-	struct conn *conn;
+	struct ask ask = {
+		.op = PFS_IOC_TOUCH,
+		.size = sizeof(struct pfs_touch),
+		.keys = keys,
+		.count = count,
+		.keys_at = offsetof(struct pfs_touch, keys_offset),
+		.request.touch = {.keys = count, .priority = priority, .pause_ms = pause_ms},
+	};
 	int r = check_keys("touch", keys, count);
 
-	for (unsigned turn = 0; !r; turn++) {
-		struct pfs_touch a = {.keys = count, .priority = priority, .pause_ms = pause_ms};
-
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = ask_keys(session, conn, PFS_IOC_TOUCH, &a.call, sizeof(a), keys, count, &a.keys_offset, NULL, NULL, 0);
-		if (!r && touched)
-			*touched = a.touched;
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-		r = 0;
-	}
+	if (!r)
+		r = conn_run(session, ask_on, &ask);
+	if (!r && touched)
+		*touched = ask.answer.touch.touched;
 	return r;
 }
 
 int pfs_remove(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t class_mask,
 	uint32_t *answers, struct pfs_remove_result *ret)
 {
-	struct conn *conn;
+	struct ask ask = {
+		.op = PFS_IOC_REMOVE,
+		.size = sizeof(struct pfs_remove),
+		.keys = keys,
+		.count = count,
+		.answers = answers,
+		.keys_at = offsetof(struct pfs_remove, keys_offset),
+		.answers_at = offsetof(struct pfs_remove, answers_offset),
+		.request.remove = {.keys = count, .class_mask = class_mask},
+	};
+	const struct pfs_remove *a = &ask.answer.remove;
 	int r = check_keys("remove", keys, count);
 
-	for (unsigned turn = 0; !r; turn++) {
-		struct pfs_remove a = {.keys = count, .class_mask = class_mask};
-
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = ask_keys(session, conn, PFS_IOC_REMOVE, &a.call, sizeof(a), keys, count, &a.keys_offset, answers,
-			&a.answers_offset, 0);
-		if (!r && ret)
-			*ret = (struct pfs_remove_result){
-				.removed = a.removed, .absent = a.absent, .busy = a.busy, .values = a.values};
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-		r = 0;
-	}
+	if (!r)
+		r = conn_run(session, ask_on, &ask);
+	if (!r && ret)
+		*ret = (struct pfs_remove_result){
+			.removed = a->removed, .absent = a->absent, .busy = a->busy, .values = a->values};
 	return r;
 }
 
 int pfs_pin(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t flags, uint32_t *answers,
 	struct pfs_pin_result *ret)
 {
-	struct conn *conn;
+	struct ask ask = {
+		.op = PFS_IOC_PIN,
+		.size = sizeof(struct pfs_pin),
+		.keys = keys,
+		.count = count,
+		.answers = answers,
+		.told = ENOSPC,
+		.keys_at = offsetof(struct pfs_pin, keys_offset),
+		.answers_at = offsetof(struct pfs_pin, answers_offset),
+		.request.pin = {.keys = count, .flags = flags},
+	};
+	const struct pfs_pin *a = &ask.answer.pin;
 	int r = check_keys("pin", keys, count);
 
-	for (unsigned turn = 0; !r; turn++) {
-		struct pfs_pin a = {.keys = count, .flags = flags};
-
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = ask_keys(session, conn, PFS_IOC_PIN, &a.call, sizeof(a), keys, count, &a.keys_offset, answers,
-			&a.answers_offset, ENOSPC);
-		if ((!r || r == -ENOSPC) && ret)
-			*ret = (struct pfs_pin_result){.changed = a.changed,
-				.absent = a.absent,
-				.pinned_bytes = a.pinned_bytes,
-				.limit_bytes = a.limit_bytes};
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-		r = 0;
-	}
+	if (!r)
+		r = conn_run(session, ask_on, &ask);
+	if ((!r || r == -ENOSPC) && ret)
+		*ret = (struct pfs_pin_result){.changed = a->changed,
+			.absent = a->absent,
+			.pinned_bytes = a->pinned_bytes,
+			.limit_bytes = a->limit_bytes};
 	return r;
 }
 
 int pfs_drain(struct pfs_session *session, uint64_t *values)
 {
-	struct conn *conn;
+	struct ask ask = {.op = PFS_IOC_DRAIN, .size = sizeof(struct pfs_drain)};
+	int r = conn_run(session, ask_on, &ask);
 
-	for (unsigned turn = 0;; turn++) {
-		struct pfs_drain a = {0};
-		int r = conn_get(session, &conn);
-
-		if (r)
-			return r;
-		r = call_run(session, conn, PFS_IOC_DRAIN, &a.call, sizeof(a), 0, 0);
-		if (!r && values)
-			*values = a.values;
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-	}
+	if (!r && values)
+		*values = ask.answer.drain.values;
+	return r;
 }
 
 int pfs_reset(struct pfs_session *session, struct pfs_reset_result *ret)
 {
-	struct conn *conn;
+	struct ask ask = {.op = PFS_IOC_RESET, .size = sizeof(struct pfs_reset)};
+	int r = conn_run(session, ask_on, &ask);
 
-	for (unsigned turn = 0;; turn++) {
-		struct pfs_reset a = {0};
-		int r = conn_get(session, &conn);
-
-		if (r)
-			return r;
-		r = call_run(session, conn, PFS_IOC_RESET, &a.call, sizeof(a), 0, 0);
-		if (!r && ret)
-			*ret = (struct pfs_reset_result){.generation = a.generation, .values = a.values, .held = a.held};
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-	}
+	if (!r && ret)
+		*ret = (struct pfs_reset_result){
+			.generation = ask.answer.reset.generation,
+			.values = ask.answer.reset.values,
+			.held = ask.answer.reset.held};
+	return r;
 }
