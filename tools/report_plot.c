@@ -207,12 +207,12 @@ void plot_axes(const struct plot *p, const char *x_title, const char *y_title)
 			continue;
 		unit_text(text, p->x.unit, p->x.tick[i]);
 		fprintf(p->out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", x,
-			bottom + 16, text);
+			bottom + 19, text);
 	}
 	fprintf(p->out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>\n", p->left, p->top, bottom, right);
 	if (x_title)
 		fprintf(p->out, "<text class=\"title\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-			p->left + p->width / 2, bottom + 34, x_title);
+			p->left + p->width / 2, bottom + 38, x_title);
 	if (y_title && *y_title)
 		fprintf(p->out,
 			"<text class=\"title\" text-anchor=\"middle\" transform=\"translate(%.1f %.1f) rotate(-90)\">%s</text>\n",
