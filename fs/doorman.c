@@ -20,6 +20,7 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/mount.h"
+#include "fs/namespaces.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/session.h"
@@ -378,6 +379,8 @@ static void tick(struct doorman *d)
 	if (read(d->tick.fd, &count, sizeof(count)) < 0)
 		return;
 	host_maintain(d->fs->host);
+	namespaces_save_again(d->fs->namespaces);
+	fs_tell_populating(d->fs);
 	expire_connections(d);
 }
 

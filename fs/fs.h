@@ -36,7 +36,9 @@ struct fs {
 	int keeper;        /* channel to the parent */
 	unsigned device;   /* of the mount */
 	unsigned restarts; /* serving processes before this one */
+	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */
 	uint64_t started_ns;
+	struct why budget; /* a warning about the budget; error 0 = none */
 	struct buffers buffers;
 	struct host *host;
 	struct namespaces *namespaces;
@@ -48,12 +50,16 @@ struct fs {
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
+	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int over;              /* eventfd: readable once the end has come; never read */
 	int leave;             /* eventfd: readable once loops are to end; never read */
 };
 
 /* The end has come: by STOP, by an unmount, by the parent's death. Any thread, any number of times. */
 void fs_end(struct fs *fs);
+
+/* Tells the parent when populating the floors begins or is over. One thread. */
+void fs_tell_populating(struct fs *fs);
 
 /* The table of FUSE operations, and what they share. */
 extern const struct fuse_lowlevel_ops fs_ops;

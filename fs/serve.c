@@ -19,6 +19,7 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/memory_limit.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
 #include "store/base/cleanup.h"
@@ -32,6 +33,14 @@ void fs_end(struct fs *fs)
 
 	if (write(fs->over, &one, sizeof(one)) < 0)
 		log_error("the end cannot be told: %s", strerror(errno));
+}
+
+void fs_tell_populating(struct fs *fs)
+{
+	bool now = host_populating(fs->host);
+
+	if (now != fs->populating && keeper_send(fs->keeper, KEEPER_POPULATING, "", "", now, -1) == 0)
+		fs->populating = now;
 }
 
 /* ---- what the store tells ------------------------------------------------------------------------------------ */
@@ -86,6 +95,15 @@ static int open_host(struct fs *fs, struct why *why)
 	return host_new(&host, &fs->host, why);
 }
 
+/* The parent refuses to begin where memory is populated, unless a limit came later. */
+static void check_budget(struct fs *fs)
+{
+	bool fatal;
+
+	if (memory_limit_check("", fs->config, &fatal, &fs->budget))
+		log_warning("%s", fs->budget.text);
+}
+
 /* libfuse's own words go where ours go. */
 static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
 {
@@ -132,10 +150,13 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
 		!fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
+	check_budget(fs);
 	r = open_host(fs, why);
 	if (r)
 		return r;
 	namespaces_restore(fs->namespaces);
+	fs->populating = fs->restarts > 0; /* as the parent takes it */
+	fs_tell_populating(fs);
 	return open_session(fs, fuse, why);
 }
 
@@ -246,10 +267,12 @@ int serve_run(const struct config *config)
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
 	struct limit limit;
-	int fuse, listener, status = 0;
+	int fuse, listener, status = 0, rest = 0;
 
-	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) !=
-			   5) {
+	if (!fs ||
+		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
+			&rest) != 5 ||
+		!rest) {
 		log_error("--serve is what the parent says to itself, not an option for users");
 		free(fs);
 		return SERVE_EXIT_REFUSED;
@@ -264,6 +287,7 @@ int serve_run(const struct config *config)
 	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
 	fcntl(listener, F_SETFD, FD_CLOEXEC);
 	fs->config = config;
+	fs->last_exit = config->serve + rest;
 	fs->started_ns = clock_now_ns();
 	int r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
 	if (!r)

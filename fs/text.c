@@ -11,6 +11,7 @@
 #include "fs/notifier.h"
 #include "fs/record_name.h"
 #include "fs/version.h"
+#include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/session.h"
 
@@ -41,16 +42,28 @@ static const char readme[] =
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-static void print_health(struct fs *fs, FILE *to)
+/* Why the namespace is not as it should be, each reason followed by "; ". */
+static void print_reasons(
+	const struct fs *fs, const struct namespace_info *info, const struct space_report *report, FILE *to)
+{
+	const struct stats *stats = &report->stats;
+
+	if (stats->read_errors)
+		fprintf(to, "%" PRIu64 " reads of namespace %s failed; ", stats->read_errors, info->name);
+	if (report->grants_short)
+		fprintf(to, "%" PRIu64 " grants of namespace %s found no memory; ", report->grants_short, info->name);
+	if (info->unsaved)
+		fprintf(to, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s; ",
+			info->name, fs->dir.path, info->name, strerror(info->unsaved));
+}
+
+/* A line for each namespace, and what is wrong with them. */
+static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
-	char reason[512], why[256] = "";
-	char *spaces = NULL;
-	size_t size = 0;
-	FILE *lines = open_memstream(&spaces, &size);
 
-	while (lines && namespaces_next(fs->namespaces, after, &info) == 0) {
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
 		struct space_report report;
 
 		after = info.number;
@@ -62,31 +75,36 @@ static void print_health(struct fs *fs, FILE *to)
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
 			report.resident_bytes, report.granted_bytes);
-		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
-				report.stats.corrupt, info.name);
-		else if (report.stats.read_errors)
-			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
-				info.name);
-		else if (report.stats.grants_failed)
-			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory",
-				report.stats.grants_failed, info.name);
+		print_reasons(fs, &info, &report, reasons);
 		space_unref(&info.space);
 	}
+}
+
+static void print_health(struct fs *fs, FILE *to)
+{
+	cleanup(freep) char *spaces = NULL, *why = NULL;
+	size_t size = 0, why_size = 0;
+	FILE *lines = open_memstream(&spaces, &size), *reasons = open_memstream(&why, &why_size);
+
+	if (lines && reasons)
+		print_namespaces(fs, lines, reasons);
 	if (lines)
 		fclose(lines);
-	fprintf(to, why[0] ? "degraded: %s\n" : "ok\n", why);
+	if (reasons)
+		fclose(reasons);
+	if (why_size >= 2)
+		fprintf(to, "degraded: %.*s\n", (int)why_size - 2, why);
+	else
+		fprintf(to, "ok\n");
 	fprintf(to, "version: %s, control ABI %u\n", version_text, PFS_ABI_VERSION);
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
-	if (rundir_read(&fs->dir, "last_exit", reason, sizeof(reason)) > 0) {
-		reason[strcspn(reason, "\n")] = 0;
-		fprintf(to, "last exit: %s; more in %s/last_exit\n",
-			strncmp(reason, "reason: ", 8) ? reason : reason + 8, fs->dir.path);
-	}
+	if (fs->last_exit[0])
+		fprintf(to, "last exit: %s\n", fs->last_exit);
+	if (fs->budget.error)
+		fprintf(to, "warning: %s\n", fs->budget.text);
 	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
-	free(spaces);
 }
 
 static void print_tiers(struct fs *fs, FILE *to)

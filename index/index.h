@@ -142,6 +142,8 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 /* Entry of a value, or INDEX_NONE when there is none or (@committed) it is not committed yet.
  * @page = INDEX_PAGE_ROW: @column is the row's. Sets *committed when not NULL. */
 uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed);
+/* Has the page a value, committed or not? If not it keeps its name only while something needs that, or has gone. */
+bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page);
 
 /* Tokens at the end of @page of @record (INDEX_PAGE_ROW: at its endpoint). */
 uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page);
@@ -186,8 +188,6 @@ struct index_run {
 	uint16_t parent_page;
 };
 uint32_t index_record_new(struct index *index, const struct index_run *run);
-/* Appends the page of @key, which is unknown (the caller has just looked). It needs a value before the lock is dropped. */
-uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key);
 /* The run is over: the record's length is final, a zero-page twin joins it when both are LIVE. A record without
  * any page or value is freed, its pin with it: false. */
 bool index_record_close(struct index *index, uint32_t record);
@@ -201,7 +201,8 @@ uint32_t index_row_home(struct index *index, const struct key *key);
  * @record, which has none there. */
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 		     uint32_t share, uint32_t entry, uint32_t group);
-/* index_page_append and index_value_add of the page's first value in one. @hash is the key's, of index_prefetch. */
+/* Appends the page of @key, which is unknown (the caller has just looked), to an open record, with its first value: as
+ * index_value_add would store it. @hash is the key's, of index_prefetch. */
 uint16_t index_page_add(struct index *index, uint32_t record, const struct key *key, uint64_t hash, uint32_t class_index,
 			uint32_t share, uint32_t entry, uint32_t group);
 

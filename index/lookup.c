@@ -200,3 +200,11 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 		*committed = word_committed(index, word);
 	return word & WORD_ENTRY;
 }
+
+bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page)
+{
+	const struct record *r = &index->records[record];
+
+	lock_assert_held(index->guard);
+	return r->state != RECORD_FREE && page < r->pages && place_has_value(index, r, page);
+}

@@ -140,12 +140,6 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	return number;
 }
 
-uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key)
-{
-	lock_assert_held(index->guard);
-	return record_append(index, &index->records[record], key);
-}
-
 /* ---- length ---------------------------------------------------------------------------------------------------- */
 
 void record_copy_endpoint(struct index *index, struct record *r)

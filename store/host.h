@@ -104,8 +104,9 @@ struct space_access {
 };
 
 /* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's, default a quarter of
- * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both),
- * EINVAL (floor cannot hold one grant of each class and share), EMFILE, ENOMEM. *ret is referenced for the caller. */
+ * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both; or
+ * as many as one host has), EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for
+ * the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
@@ -126,6 +127,7 @@ struct space_report {
 	uint64_t budget_bytes;   /* the most it may have now: its floor plus what is free */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
+	uint64_t grants_short;   /* grants in a row that found no memory; 0 once one does */
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans;
@@ -152,6 +154,8 @@ struct host_report {
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);
+/* Is memory of a floor still being populated? */
+bool host_populating(struct host *host);
 
 /* ---- records, for the mount ---------------------------------------------------------------------------------- */
 

@@ -6,6 +6,9 @@
  * without the lock; then, in one short stay under it, the keys are looked up, what exists is pinned (so that making
  * room cannot evict it), and key by key each wanted value is answered: EXISTS, INFLIGHT, DUPLICATE or a fresh slot.
  * A group that gets no room is undone whole and the chunk is begun again behind it.
+ *
+ * The plan pins what its groups name as each begins. What later groups of the chunk name was looked up already, so before
+ * anything is evicted it is pinned too, until the stay ends (chunk_hold).
  */
 #include "store/put_private.h"
 
@@ -26,9 +29,13 @@ struct chunk {
 	uint32_t from, count;      /* keys of the call */
 	uint32_t new_values;
 	uint32_t unknown;          /* keys that have no place yet: how many slots are made free at a time */
+	uint32_t pinned_to;        /* keys before this one are pinned by the plan */
+	uint32_t held;             /* records pinned for the stay */
+	bool known, holds;         /* some key has a place; what has one is held */
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
+	uint32_t hold[INDEX_STEP_KEYS];
 	uint64_t seen[16];         /* bits, by hash: a key was named in this chunk, so look again before naming another */
 };
 
@@ -247,6 +254,30 @@ static bool in_acknowledged(void *context, uint32_t entry)
 	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
 }
 
+/* Under the lock, before the first victim goes: pins what keys that no group has come to yet were found at. */
+static void chunk_hold(struct chunk *k)
+{
+	if (!k->known || k->holds)
+		return;
+	k->holds = true;
+	for (uint32_t i = k->pinned_to; i < k->count; i++) {
+		uint32_t record = k->hits[i].record;
+
+		if (record == INDEX_NONE || (k->held && k->hold[k->held - 1] == record) ||
+		    index_record(k->space->index, record)->state != RECORD_LIVE)
+			continue;
+		space_pin(k->space, record);
+		k->hold[k->held++] = record;
+	}
+}
+
+/* Under the lock, at the end of the stay: hits are not to be used any more. */
+static void chunk_let_go(struct chunk *k)
+{
+	while (k->held)
+		space_unpin(k->space, k->hold[--k->held]);
+}
+
 /* Under the lock: makes up to @want slots of (class, share) free, at least one: by letting victims go, unless there are
  * free slots that the session has yet to acknowledge, or the budget has room for another grant. */
 static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uint32_t want)
@@ -266,6 +297,8 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 		if (!free)
 			return false;
 	}
+	if (free < want)
+		chunk_hold(k);
 	while (free < want) {
 		uint32_t before = free;
 		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
@@ -503,6 +536,23 @@ static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uin
 	return CHUNK_DONE;
 }
 
+/* Under the lock: key @i was found at a page without values, which keeps its name only while something hangs off it: a
+ * victim, perhaps. So room is made first, for one value of each class, and then the key is looked for again. False: there
+ * is no room. */
+static bool look_again_with_room(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
+{
+	struct put_start *call = k->call;
+	struct slots_filter filter = session_filter(call->session);
+
+	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++)
+		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
+		    !make_room(k, class->number, class->share, 1))
+			return false;
+	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
+	k->unknown += k->hits[i].record == INDEX_NONE;
+	return true;
+}
+
 /* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
 static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
 {
@@ -515,6 +565,9 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
 		k->unknown -= hit->record != INDEX_NONE;
 	}
+	if (hit->record != INDEX_NONE && !hit->present && !index_page_has_value(k->space->index, hit->record, hit->page) &&
+	    !look_again_with_room(k, g, i, consumed))
+		return CHUNK_NOROOM;
 	if (hit->record != INDEX_NONE) {
 		r = put_known(k, g, i, consumed);
 	} else if (wants_any(k, g, consumed)) {
@@ -700,19 +753,25 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 	vec32_push(&plan->pins, record);
 }
 
+/* Under the lock: where the chunk's keys stand now. */
+static void chunk_look(struct chunk *k)
+{
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	k->unknown = 0;
+	for (uint32_t i = 0; i < k->count; i++)
+		k->unknown += k->hits[i].record == INDEX_NONE;
+	k->known = k->unknown < k->count;
+	k->pinned_to = k->held = 0;
+	k->holds = false;
+}
+
 /* Under the lock: works through the chunk. Returns how many keys were done; *noroom: the group of the next one must be
  * undone. */
 static uint32_t chunk_work(struct chunk *k, bool *noroom)
 {
 	struct put_start *call = k->call;
-	uint32_t i = 0, pinned_to = 0;
-	bool known;
+	uint32_t i = 0;
 
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
-	k->unknown = 0;
-	for (uint32_t j = 0; j < k->count; j++)
-		k->unknown += k->hits[j].record == INDEX_NONE;
-	known = k->unknown < k->count;
 	*noroom = false;
 	while (i < k->count) {
 		const struct put_group *g = &call->groups[call->group];
@@ -725,9 +784,9 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			*noroom = true; /* its keys are passed over outside */
 			return i;
 		}
-		if (pinned_to < end && known) /* pins of one group stand together in the plan */
-			for (pinned_to = i; pinned_to < end; pinned_to++)
-				chunk_pin(k, pinned_to);
+		if (k->pinned_to < end && k->known) /* pins of one group stand together in the plan */
+			for (k->pinned_to = i; k->pinned_to < end; k->pinned_to++)
+				chunk_pin(k, k->pinned_to);
 		for (; i < end; i++) {
 			if (g->flags & PUT_ROW_ONLY) {
 				call->previous = k->keys[i];
@@ -810,8 +869,11 @@ int put_start_step(struct put_start *call, struct why *why)
 		lock_take(&space->lock);
 		k.new_values = 0;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
-		if (!over)
+		if (!over) {
+			chunk_look(&k);
 			call->key += chunk_work(&k, &noroom);
+			chunk_let_go(&k);
+		}
 		space->stats.put_new += k.new_values;
 		space->stats.slots_prepared += k.new_values;
 		call->new_values += k.new_values;

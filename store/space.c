@@ -426,9 +426,11 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
 		space->granted_bytes -= grant.length;
 		space->stats.grants_failed++;
+		space->grants_short++;
 		if (prewarmed)
 			space_ranges_changed(space);
 	} else {
+		space->grants_short = 0;
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);
 		space_room(space);
@@ -607,6 +609,7 @@ void space_report(struct space *space, struct space_report *ret)
 	lock_take(&space->lock);
 	r.stats = space->stats;
 	r.granted_bytes = space->granted_bytes;
+	r.grants_short = space->grants_short;
 	for (uint32_t c = 0; c < layout->classes; c++)
 		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
 			struct slots_usage usage;

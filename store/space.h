@@ -41,6 +41,7 @@ struct space {
 	struct index *index;        /* (lock) */
 	struct slots *slots;        /* (lock) */
 	struct stats stats;         /* (lock) */
+	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
 	uint32_t *group_free;       /* (lock) stack of free group numbers */
 	uint32_t group_free_count;  /* (lock) */

@@ -38,7 +38,6 @@
 	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \
 	x(grants_begun, "grants cut")                                                     \
 	x(grants_failed, "grants given up because the host had no memory")                \
-	x(corrupt, "values whose check failed")                                           \
 	x(read_errors, "reads of a tier that failed")
 
 #define STATS_TRANSIENT(x)                                                                 \

@@ -20,6 +20,9 @@
 #include "tools/report.h"
 
 #define MAX_CLIENTS 256u
+#define TELL_AFTER_NS 1500000000ull
+#define SLOT_UNIT 4096u
+#define GRANT_UNIT (2u << 20)
 
 static const char more[] =
 	"\nTRACE is a file of the Mooncake format or of the kvct format (sessions of coding agents), which may be gzipped.\n"
@@ -29,7 +32,7 @@ static const char more[] =
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
-	"clients take turns (strict).\n\n"
+	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.\n\n"
 	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
 	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
@@ -46,13 +49,13 @@ static bool parse_order(const char *text, enum replay_order *ret)
 	return false;
 }
 
-/* A counter of the namespace's stats file; -1 when there is none. */
-static int64_t counter(const char *path, const char *name)
+/* A number in a small file of @folder; -1 when there is none. */
+static int64_t counter(const char *folder, const char *small_file, const char *name)
 {
 	char file[PATH_MAX], *text, *value;
 	int64_t n = -1;
 
-	if (host_path(file, "%s/stats", path) || !(text = host_read_file(file, NULL)))
+	if (host_path(file, "%s/%s", folder, small_file) || !(text = host_read_file(file, NULL)))
 		return -1;
 	value = host_line(text, name);
 	if (value)
@@ -101,6 +104,7 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 		json_object_set_new(out, "evicted_values", json_integer(evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
 	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
+	json_object_set_new(out, "toobig_groups", json_integer((json_int_t)sum->toobig_groups));
 	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
@@ -117,21 +121,101 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 	return out;
 }
 
+/* Memory that the values of so many pages need: slots come in grants of a class. */
+static uint64_t pages_need(const struct layout_view *layout, uint64_t pages)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++) {
+		const struct layout_class *class = &layout->class[c];
+		uint64_t slot = (class->payload_bytes + SLOT_UNIT - 1) / SLOT_UNIT * SLOT_UNIT;
+		uint64_t values = pages * layout->page_tokens / class->every;
+		uint64_t in_grant = slot && slot < GRANT_UNIT ? GRANT_UNIT / slot : 1;
+
+		if (!strcmp(class->kind, "state"))
+			values = 1;
+		bytes += slot < GRANT_UNIT ? (values + in_grant - 1) / in_grant * GRANT_UNIT : values * slot;
+	}
+	return bytes;
+}
+
+/* Groups that can never fit: what would let them. */
+static void hint_toobig(const struct replay_shared *shared, uint32_t clients, const struct layout_view *layout,
+	const char *mount, const char *path)
+{
+	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
+	uint64_t groups = 0, need;
+	uint32_t pages = 0, fit;
+
+	for (uint32_t i = 0; i < clients; i++) {
+		groups += shared->counts[i].toobig_groups;
+		if (shared->counts[i].toobig_pages > pages)
+			pages = shared->counts[i].toobig_pages;
+	}
+	if (groups == 0 || budget < 0 || memory < budget)
+		return;
+	/* Twice as much as the values take: grants of other sizes and the limits of the tables are the daemon's to know. */
+	need = pages_need(layout, pages);
+	for (fit = pages; fit > 1 && 2 * pages_need(layout, fit) > (uint64_t)budget;)
+		fit--;
+	complain("%llu put groups can never fit: the largest has %u pages, which need %llu bytes, and the namespace may have "
+		 "%lld; --memory=%lluM or --group-pages %u would do",
+		(unsigned long long)groups, pages, (unsigned long long)need, (long long)budget,
+		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
+}
+
+/* Tells once when the namespace has been away for longer than a restart takes; is quiet when it is back. */
+struct watch {
+	const char *path;
+	char ctl[PATH_MAX];
+	uint64_t since_ns; /* 0 = it is there */
+	time_t since;
+	bool told;
+};
+
+static void watch(struct watch *w)
+{
+	char since[16], until[16];
+	time_t end;
+	int error;
+
+	if (!access(w->ctl, F_OK)) {
+		w->since_ns = 0;
+		w->told = false;
+		return;
+	}
+	error = errno;
+	if (!w->since_ns) {
+		w->since_ns = clock_ns();
+		w->since = time(NULL);
+	}
+	if (w->told || clock_ns() - w->since_ns < TELL_AFTER_NS)
+		return;
+	w->told = true;
+	end = w->since + REPLAY_WAIT_S;
+	strftime(since, sizeof(since), "%H:%M:%S", localtime(&w->since));
+	strftime(until, sizeof(until), "%H:%M:%S", localtime(&end));
+	complain("waiting for the daemon of %s: %s; since %s, a request waits until %s", w->path, strerror(error), since,
+		until);
+}
+
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
 	const struct replay_options *options, struct replay_shared *shared, const char *path,
-	struct report_watch *watch)
+	struct report_watch *counters)
 {
-	const struct timespec pause = {.tv_nsec = 50000000};
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
-	sigset_t ended, before;
 	int failed = 0;
+	const struct timespec pause = {.tv_nsec = counters->path ? 50000000 : 200000000};
+	struct watch w = {.path = path};
+	sigset_t ended, before;
 
+	if (host_path(w.ctl, "%s/ctl", path))
+		return 1;
 	sigemptyset(&ended);
 	sigaddset(&ended, SIGCHLD);
-	sigprocmask(
-		SIG_BLOCK, &ended, &before); /* the end of a client is waited for together with looks at the counters */
+	sigprocmask(SIG_BLOCK, &ended, &before); /* the end of a client is waited for together with a look around */
 	for (; started < options->clients; started++) {
 		struct replay_client client = {
 			.trace = trace,
@@ -160,8 +244,9 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		pid_t pid;
 
 		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
-			report_watch(watch);
-			sigtimedwait(&ended, NULL, watch->path ? &pause : NULL);
+			watch(&w);
+			report_watch(counters);
+			sigtimedwait(&ended, NULL, &pause);
 		}
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
@@ -217,7 +302,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	struct layout_wish make = {.plane_divisor = 1};
 	static struct report_watch watch;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
 		{"clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS},
 		{"order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0},
@@ -229,10 +314,11 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
 		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
 		{"model", OPTION_TEXT, &make.model, "NAME", "create it of a layout that comes along", 0, 0},
-		{"tp", OPTION_NUMBER, &make.tp, "N", "as of ns create, and so the next three", 1, 1024},
-		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "", 0, 0},
-		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "", 1, 1 << 20},
-		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "", 1, 0},
+		{"tp", OPTION_NUMBER, &make.tp, "N", "its tensor parallel size", 1, 1024},
+		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "divide the bytes of every plane", 1,
+			1 << 20},
+		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "memory that is its own", 1, 0},
 		{"report", OPTION_TEXT, &file, "FILE", "write a page with pictures of it, as HTML", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
@@ -254,16 +340,16 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "one trace is expected, %d are given", argc);
 	if (!ns)
 		return usage_error(self, "--ns is needed");
+	if (make.file && make.model)
+		return usage_error(self, "--layout and --model exclude each other: give one of them");
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
-	mount = host_mount(mount);
-	if (!mount || host_namespace(path, mount, ns, ""))
-		return 1;
 	if (file && report_check(file))
 		return 1;
-	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
+	mount = host_mount(mount);
+	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, LAYOUT_MODE_DEFAULT)))
 		return 1;
-	if (layout_view_read(mount, ns, &layout))
+	if (host_namespace(path, mount, ns, "") || layout_view_read(mount, ns, &layout))
 		return 1;
 	wish.spread = (double)spread;
 	wish.seed = (uint32_t)seed;
@@ -278,7 +364,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	shared = share(bytes);
 	if (!shared || (file && !(shared->samples = share(trace.count * sizeof(*shared->samples)))))
 		return complain("no memory for %u clients and %zu requests", options.clients, trace.count);
-	evicted = counter(path, "values_evicted");
+	evicted = counter(path, "stats", "values_evicted");
 	began = time(NULL);
 	if (file)
 		report_watch_start(&watch, path);
@@ -286,7 +372,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	r = run_clients(&trace, &layout, &options, shared, path, &watch);
 	if (!r) {
 		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
-		int64_t now = counter(path, "values_evicted");
+		int64_t now = counter(path, "stats", "values_evicted");
 		struct report report = {
 			.file = file,
 			.trace_name = argv[0],
@@ -303,6 +389,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		report_watch_end(&watch);
 		/* After a restart of the daemon the counters began anew. */
 		r = finish(&report, shared, evicted >= 0 && now >= evicted ? now - evicted : now, json);
+		hint_toobig(shared, options.clients, &layout, mount, path);
 	}
 	if (file)
 		munmap(shared->samples, trace.count * sizeof(*shared->samples));

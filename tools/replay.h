@@ -12,6 +12,8 @@
 #include "tools/layout_file.h"
 #include "tools/trace.h"
 
+#define REPLAY_WAIT_S 30u /* for a daemon that is gone */
+
 enum replay_op {
 	REPLAY_GET_START,
 	REPLAY_GET_TRANSFER,
@@ -25,10 +27,11 @@ enum replay_op {
 struct replay_counts {
 	uint64_t requests, references, hits;
 	uint64_t new_values, bytes_put, bytes_got, verified, wrong;
-	uint64_t noroom_groups, lost_plans, exists, inflight;
+	uint64_t noroom_groups, toobig_groups, lost_plans, exists, inflight;
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;
 	struct latency op[REPLAY_OPS];
+	uint32_t toobig_pages; /* of the largest group that can never fit */
 	char error[512]; /* why it stopped; empty = it did not */
 };
 

@@ -249,7 +249,12 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 		done += w->groups[g].keys;
 	for (uint32_t g = 0; g < groups; g++) {
 		w->counts->noroom_groups += put.status[g] != PFS_GROUP_OK;
-		*never |= put.status[g] == PFS_GROUP_TOOBIG;
+		if (put.status[g] != PFS_GROUP_TOOBIG)
+			continue;
+		*never = true;
+		w->counts->toobig_groups++;
+		if (w->groups[g].keys > w->counts->toobig_pages)
+			w->counts->toobig_pages = w->groups[g].keys;
 	}
 	*left = count - done;
 	for (uint32_t c = 0; c < w->client->layout->classes; c++)
@@ -381,8 +386,9 @@ static int prepare(struct work *w)
 		pfs_options_init(&options);
 		options.rank = w->rank_count;
 		options.wait_prewarm = 1;
+		options.deadline_ms = REPLAY_WAIT_S * 1000;
 		if (pfs_open(w->client->path, &options, &rank->session))
-			return stop_client(w, w->client->path);
+			return stop_client(w, "no session");
 		if (pfs_info(rank->session, &rank->info))
 			return stop_client(w, "info");
 	}

@@ -89,7 +89,7 @@ struct pfs_attach {
 	__u8 token[16];           /* out: to present, once, on the socket */
 	__u32 read_only;          /* out: 1 for a session opened O_RDONLY */
 	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class; PFS_INDEX_NONE without a rank */
-	__u32 reserved;
+	__u32 state_mask;         /* out: bit c is set when class c is a state class */
 	char socket_path[104];    /* out: NUL-terminated */
 };
 

@@ -33,7 +33,7 @@ Attach = struct_of("Attach", ("abi_version", U32), ("rank", U32), ("node", U32),
                    ("call_buffer_bytes", U64), ("client_id", U8 * 16), ("session", U64), ("segment_bytes", U64),
                    ("segment_page_bytes", U64), ("generation", U64), ("ranges_version", U64), ("world", U32),
                    ("page_tokens", U32), ("classes", U32), ("token_ttl_ms", U32), ("fingerprint", U8 * 16),
-                   ("token", U8 * 16), ("read_only", U32), ("share", U32 * 16), ("reserved", U32),
+                   ("token", U8 * 16), ("read_only", U32), ("share", U32 * 16), ("state_mask", U32),
                    ("socket_path", ctypes.c_char * 104))
 Segments = struct_of("Segments", ("ranges_offset", U64), ("first", U32), ("capacity", U32), ("count", U32),
                      ("total", U32), ("version", U64), ("generation", U64))

@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from mounted import alive, wait_for
-from raw import (COMMITTED, EMPTY, NONBLOCK, NONE64, OPERATIONS, WAIT_INFLIGHT, Call, Client, GetStart, Probe, Refused,
-                 errno_of, ioc, key, show_token)
+from mounted import PLAIN_LAYOUT, STATE_LAYOUT, alive, wait_for
+from raw import (COMMITTED, EMPTY, NONBLOCK, NONE32, NONE64, OPERATIONS, WAIT_INFLIGHT, Call, Client, GetStart, Probe,
+                 Refused, errno_of, ioc, key, show_token)
 
 BIG = 1 << 62
 # A good request of each operation, as far as an empty namespace goes, and the error that it has there.
@@ -200,9 +200,17 @@ def test_before_attach(daemon):
         refused(c, errno.EINVAL, "ATTACH", "call_buffer_bytes", abi_version=1, call_buffer_bytes=65535)
         refused(c, errno.EINVAL, "ATTACH", "call_buffer_bytes", abi_version=1, call_buffer_bytes=(64 << 20) + 1)
         refused(c, errno.EINVAL, "ATTACH", "flags", abi_version=1, call_buffer_bytes=65536, flags=2)
-        refused(c, errno.EINVAL, "ATTACH", "reserved", abi_version=1, call_buffer_bytes=65536, reserved=2)
         c.attach(65536)
         assert c.probe if c.attached.call_buffer_bytes >= 65536 else False
+
+
+@pytest.mark.parametrize("layout, mask", [(PLAIN_LAYOUT, 0), (STATE_LAYOUT, 2)])
+def test_attach_says_which_classes_are_state_classes(daemon, layout, mask):
+    """A client lays out its arrays by them: it used to read them from the text of the layout."""
+    d = daemon()
+    d.namespace(layout=layout)
+    with Client(d.path("ns/x/ctl"), rank=NONE32, state_mask=NONE32) as c:
+        assert c.attached.state_mask == mask and c.attached.classes == len(layout["classes"])
 
 
 def test_token_works_once_and_for_this_version(daemon):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 from mounted import PLAIN_LAYOUT, STATE_LAYOUT, wait_for
 from raw import NONE64, Client, errno_of, key, name_of
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def shell(command, cwd, **more):
@@ -81,6 +84,15 @@ def test_layout_makes_a_namespace(daemon):
     assert os.listdir(d.path("ns")) == []
     d.namespace()
     assert d.stats()["put_calls"] == "0"
+
+
+def test_stats_are_those_that_the_handbook_explains(daemon):
+    """A counter that nobody counted stood in both."""
+    d = daemon()
+    d.namespace()
+    with open(os.path.join(ROOT, "docs/operating.md"), encoding="utf-8") as f:
+        section = f.read().split("\n## Counters\n")[1].split("\n## ")[0]
+    assert list(d.stats()) == re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
 
 
 def test_layout_in_pieces(daemon):

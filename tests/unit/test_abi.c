@@ -51,6 +51,8 @@ static void places(void **state)
 {
 	assert_int_equal(sizeof(struct pfs_call), 32);
 	assert_int_equal(offsetof(struct pfs_call, seq), 8);
+	assert_int_equal(sizeof(struct pfs_attach), 336);
+	assert_int_equal(offsetof(struct pfs_attach, state_mask), 228);
 	assert_int_equal(sizeof(struct pfs_range), 48);
 	assert_int_equal(sizeof(struct pfs_put_group), 64);
 	assert_int_equal(sizeof(struct pfs_hello), 24);

@@ -75,7 +75,9 @@ struct put {
 	uint32_t pins[GROUP_VALUES], pins_n;
 };
 
-static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
+#define NEW_PAGE (INDEX_PAGE_ROW - 1u) /* one at the end of the open record */
+
+static uint16_t add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
 {
 	uint32_t entry = world_entry(&k->w);
 
@@ -86,8 +88,16 @@ static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, u
 	f->column = layout_column(k->w.layout, c, s);
 	f->row = page == INDEX_PAGE_ROW;
 	f->state = PREPARED;
-	index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
+	if (page == NEW_PAGE) {
+		uint64_t hash;
+
+		index_prefetch(k->w.index, &k->key[node], 1, &hash);
+		page = index_page_add(k->w.index, record, &k->key[node], hash, c, s, entry, p->group);
+	} else {
+		index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
+	}
 	p->entries[p->n++] = entry;
+	return page;
 }
 
 static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node)
@@ -145,7 +155,7 @@ static void fill(struct work *k, struct put *p)
 		}
 		if (record == INDEX_NONE)
 			record = begin(k, p, node, n + 1, flags);
-		add_all(k, p, record, index_page_append(k->w.index, record, &k->key[node]), node);
+		add_all(k, p, record, add(k, p, record, NEW_PAGE, node, 0, 0), node); /* class 0 has a value on every page */
 	}
 	if (record != INDEX_NONE)
 		index_record_close(k->w.index, record);

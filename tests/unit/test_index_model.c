@@ -245,19 +245,13 @@ static void add_value(struct model *m, struct plan *p, uint32_t record, uint16_t
 	note_value(m, p, entry, page == INDEX_PAGE_ROW, node, c, s);
 }
 
-/* A page at the end of the open record with its first value, by either way. */
+/* A page at the end of the open record with its first value. */
 static uint16_t add_page(struct model *m, struct plan *p, uint32_t node, uint32_t c, uint32_t s)
 {
 	const struct key *key = &m->nodes[node].key;
 	uint64_t hash;
-	uint16_t page;
-
-	if (rnd(m, 2)) {
-		page = index_page_append(m->w.index, p->open, key);
-		add_value(m, p, p->open, page, node, c, s);
-		return page;
-	}
 	uint32_t entry = world_entry(&m->w);
+	uint16_t page;
 
 	assert_int_not_equal(entry, INDEX_NONE);
 	index_prefetch(m->w.index, key, 1, &hash);
