@@ -2,7 +2,7 @@
  *
  * The figure of the hit ratio over capacity.
  */
-#include <stdlib.h>
+#include <math.h>
 
 #include "tools/report.h"
 #include "tools/report_plot.h"
@@ -20,12 +20,12 @@ static void curves(const struct plot *p, const struct report *r, double unit)
 	double x[POINTS], y[POINTS], least = p->x.from, most = p->x.to;
 
 	for (unsigned i = 0; i < OPTIMUM_POINTS; i++) {
-		x[i] = least * __builtin_pow(most / least, (double)i / (OPTIMUM_POINTS - 1));
+		x[i] = least * pow(most / least, (double)i / (OPTIMUM_POINTS - 1));
 		y[i] = ratio(r, reuse_optimum(&r->reuse, (uint64_t)(x[i] / unit), NULL));
 	}
 	plot_line(p, "optimum", x, y, OPTIMUM_POINTS);
 	for (unsigned i = 0; i < POINTS; i++) {
-		x[i] = least * __builtin_pow(most / least, (double)i / (POINTS - 1));
+		x[i] = least * pow(most / least, (double)i / (POINTS - 1));
 		y[i] = ratio(r, reuse_lru(&r->reuse, (uint64_t)(x[i] / unit), NULL));
 	}
 	plot_line(p, "lru", x, y, POINTS);
@@ -37,18 +37,19 @@ int report_capacity(FILE *out, const struct report *r)
 	double distinct = (double)r->reuse.distinct, unit = r->page_bytes > 0 ? r->page_bytes : 1;
 	double most = distinct > (double)r->capacity_pages ? distinct : (double)r->capacity_pages;
 	double measured = r->sum->references ? (double)r->sum->hits / (double)r->sum->references : 0;
+	double unlimited = ratio(r, reuse_unlimited(&r->reuse));
 	char text[128], all[PLOT_TEXT], own[PLOT_TEXT], page[PLOT_TEXT], need[PLOT_TEXT];
 	bool bytes = r->page_bytes > 0;
 
 	axis_init(&p.x, bytes ? SCALE_DOUBLES : SCALE_DECADES, bytes ? UNIT_BYTES : UNIT_COUNT,
 		(distinct / 256 > 1 ? distinct / 256 : 1) * unit, most * 1.3 * unit, 6, true);
-	axis_init(&p.y, SCALE_LINEAR, UNIT_PERCENT, 0, 1, 5, true);
+	axis_init(&p.y, SCALE_LINEAR, UNIT_PERCENT, 0, fmax(0.05, fmax(measured, unlimited)), 5, true);
 	report_figure(out, "capacity", "Hit ratio over capacity", false);
 	picture_begin(out, 550, 550, "Hit ratio over the capacity of the cache");
 	plot_axes(&p, bytes ? "capacity (memory, logarithmic)" : "capacity (pages, logarithmic)",
 		"hit ratio (% of pages asked for)");
-	snprintf(text, sizeof(text), "unlimited: %.1f %%", ratio(r, reuse_unlimited(&r->reuse)) * 100);
-	plot_along(&p, "limit", ratio(r, reuse_unlimited(&r->reuse)), false, text);
+	snprintf(text, sizeof(text), "unlimited: %.1f %%", unlimited * 100);
+	plot_along(&p, "limit", unlimited, false, text);
 	curves(&p, r, unit);
 	if (r->capacity_pages) {
 		double at = bytes ? (double)r->watch->budget_bytes : (double)r->capacity_pages;

@@ -69,11 +69,13 @@ static void draw_run(
 	FILE *out, const struct report *r, const struct series *s, size_t points, size_t window, const double *x)
 {
 	struct plot p = {.out = out, .left = 84, .top = 40, .width = 436, .height = 260};
-	double windowed[POINTS];
+	double windowed[POINTS], most = 0.05;
 
 	in_windows(r, s[MEASURED].hits, window, windowed, points);
+	for (size_t i = 0; i < points; i++)
+		most = fmax(most, fmax(windowed[i], s[MEASURED].sum[i])); /* fmax passes over what is no number */
 	axis_init(&p.x, SCALE_LINEAR, UNIT_COUNT, 0, (double)r->trace->count, 6, false);
-	axis_init(&p.y, SCALE_LINEAR, UNIT_PERCENT, 0, 1, 5, true);
+	axis_init(&p.y, SCALE_LINEAR, UNIT_PERCENT, 0, most, 5, true);
 	plot_axes(&p, "requests, in the order of the trace", "hit ratio (% of pages asked for)");
 	plot_line(&p, "window", x, windowed, points);
 	plot_line(&p, "measured", x, s[MEASURED].sum, points);
