@@ -17,6 +17,7 @@
 
 #include "tools/commands.h"
 #include "tools/host.h"
+#include "tools/report.h"
 
 #define MAX_CLIENTS 256u
 #define TELL_AFTER_NS 1500000000ull
@@ -31,7 +32,9 @@ static const char more[] =
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
-	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.";
+	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.\n\n"
+	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
+	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
 static bool parse_order(const char *text, enum replay_order *ret)
 {
@@ -67,17 +70,15 @@ static double gbps(uint64_t bytes, uint64_t ns)
 	return ns ? (double)bytes / (double)ns : 0;
 }
 
-static json_t *report(
-	const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds, int64_t evicted)
+/* All that was counted; the counts of all clients together go to @sum. */
+static json_t *results(const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds,
+	int64_t evicted, struct replay_counts *sum)
 {
 	static const char *const names[] = {"get_start", "get_transfer", "release", "put_start", "put_commit"};
-	struct replay_counts *sum = calloc(1, sizeof(*sum));
 	double put_gbps = 0, get_gbps = 0;
 	char name[64];
 	json_t *out;
 
-	if (!sum)
-		return NULL;
 	for (uint32_t i = 0; i < clients; i++) {
 		const struct replay_counts *c = &shared->counts[i];
 		const uint64_t *from = &c->requests;
@@ -117,7 +118,6 @@ static json_t *report(
 		json_object_set_new(out, name, json_real(latency_us(&sum->op[k], 0.99)));
 	}
 	json_object_set_new(out, "seconds", json_real(seconds));
-	free(sum);
 	return out;
 }
 
@@ -201,12 +201,13 @@ static void watch(struct watch *w)
 
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
-	const struct replay_options *options, struct replay_shared *shared, const char *path)
+	const struct replay_options *options, struct replay_shared *shared, const char *path,
+	struct report_watch *counters)
 {
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
 	int failed = 0;
-	const struct timespec pause = {.tv_nsec = 200000000};
+	const struct timespec pause = {.tv_nsec = counters->path ? 50000000 : 200000000};
 	struct watch w = {.path = path};
 	sigset_t ended, before;
 
@@ -244,6 +245,7 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 
 		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
 			watch(&w);
+			report_watch(counters);
 			sigtimedwait(&ended, NULL, &pause);
 		}
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
@@ -258,13 +260,47 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 	return failed;
 }
 
+/* Zeroed memory that the clients share; NULL: there is none. */
+static void *share(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Prints what came of it, and writes the report if one is wanted. The exit status. */
+static int finish(struct report *report, const struct replay_shared *shared, int64_t evicted, bool json)
+{
+	const struct replay_options *options = report->options;
+	struct replay_counts *sum = calloc(1, sizeof(*sum));
+	json_t *result;
+	int r = 0;
+
+	if (!sum)
+		return complain("no memory");
+	result = results(shared, options->clients, options->order == ORDER_STRICT, report->seconds, evicted, sum);
+	report->result = result;
+	report->sum = sum;
+	if (report->file) {
+		r = report_write(report);
+		if (!r)
+			json_object_set_new(result, "report", json_string(report->file));
+	}
+	show_object(result, json);
+	if (sum->wrong)
+		r = complain("%llu values are not what was put under their keys", (unsigned long long)sum->wrong);
+	free(sum);
+	return r;
+}
+
 int command_replay(const struct command *self, int argc, char **argv)
 {
-	const char *mount = NULL, *ns = NULL, *order = "strict";
+	const char *mount = NULL, *ns = NULL, *order = "strict", *file = NULL;
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
 	struct trace_options wish = {0};
 	struct layout_wish make = {.plane_divisor = 1};
+	static struct report_watch watch;
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
@@ -283,6 +319,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "divide the bytes of every plane", 1,
 			1 << 20},
 		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "memory that is its own", 1, 0},
+		{"report", OPTION_TEXT, &file, "FILE", "write a page with pictures of it, as HTML", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -292,9 +329,9 @@ int command_replay(const struct command *self, int argc, char **argv)
 	struct layout_view layout;
 	struct trace trace;
 	char path[PATH_MAX];
-	uint64_t begin, wrong = 0;
 	int64_t evicted;
 	size_t bytes;
+	time_t began;
 	int r;
 
 	with_more.more = more;
@@ -307,6 +344,8 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "--layout and --model exclude each other: give one of them");
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
+	if (file && report_check(file))
+		return 1;
 	mount = host_mount(mount);
 	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, LAYOUT_MODE_DEFAULT)))
 		return 1;
@@ -322,26 +361,38 @@ int command_replay(const struct command *self, int argc, char **argv)
 	options.group_pages = (uint32_t)group_pages;
 	options.planes = planes;
 	bytes = sizeof(*shared) + clients * sizeof(shared->counts[0]);
-	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED)
-		return complain("no memory for %u clients", options.clients);
+	shared = share(bytes);
+	if (!shared || (file && !(shared->samples = share(trace.count * sizeof(*shared->samples)))))
+		return complain("no memory for %u clients and %zu requests", options.clients, trace.count);
 	evicted = counter(path, "stats", "values_evicted");
-	begin = clock_ns();
-	r = run_clients(&trace, &layout, &options, shared, path);
+	began = time(NULL);
+	if (file)
+		report_watch_start(&watch, path);
+	shared->begin_ns = clock_ns();
+	r = run_clients(&trace, &layout, &options, shared, path, &watch);
 	if (!r) {
-		double seconds = (double)(clock_ns() - begin) / 1e9;
+		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
 		int64_t now = counter(path, "stats", "values_evicted");
+		struct report report = {
+			.file = file,
+			.trace_name = argv[0],
+			.ns = ns,
+			.layout = &layout,
+			.trace = &trace,
+			.options = &options,
+			.samples = shared->samples,
+			.watch = &watch,
+			.seconds = seconds,
+			.began = began,
+		};
 
-		for (uint32_t i = 0; i < options.clients; i++)
-			wrong += shared->counts[i].wrong;
+		report_watch_end(&watch);
 		/* After a restart of the daemon the counters began anew. */
-		show_object(report(shared, options.clients, options.order == ORDER_STRICT, seconds,
-				    evicted >= 0 && now >= evicted ? now - evicted : now),
-			json);
+		r = finish(&report, shared, evicted >= 0 && now >= evicted ? now - evicted : now, json);
 		hint_toobig(shared, options.clients, &layout, mount, path);
-		if (wrong)
-			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
 	}
+	if (file)
+		munmap(shared->samples, trace.count * sizeof(*shared->samples));
 	munmap(shared, bytes);
 	trace_free(&trace);
 	layout_view_free(&layout);

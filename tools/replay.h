@@ -35,6 +35,13 @@ struct replay_counts {
 	char error[512]; /* why it stopped; empty = it did not */
 };
 
+/* How one request went, for a report. */
+struct replay_sample {
+	uint64_t end_ns; /* CLOCK_MONOTONIC less the beginning of the replay; 0 = it was not worked on */
+	uint64_t bytes_put, bytes_got;
+	uint32_t hits, noroom; /* pages; groups */
+};
+
 enum replay_order {
 	/* A request is looked up when every one before it was committed: hit ratios are those of one client. */
 	ORDER_STRICT,
@@ -55,6 +62,9 @@ struct replay_options {
 struct replay_shared {
 	_Atomic uint32_t turn; /* number of the request whose turn it is */
 	_Atomic uint32_t stop; /* a client failed */
+	struct replay_sample
+		*samples; /* [requests of the trace], each written by the client that works on it; NULL: none wanted */
+	uint64_t begin_ns;
 	struct replay_counts counts[];
 };
 

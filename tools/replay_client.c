@@ -309,8 +309,28 @@ static void pass_turn(struct replay_shared *shared)
 	syscall(SYS_futex, &shared->turn, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* What a request added to the counts of before it. */
+static void note(struct work *w, struct replay_sample *to, const struct replay_sample *before)
+{
+	const struct replay_counts *now = w->counts;
+
+	*to = (struct replay_sample){
+		.end_ns = clock_ns() - w->client->shared->begin_ns,
+		.bytes_put = now->bytes_put - before->bytes_put,
+		.bytes_got = now->bytes_got - before->bytes_got,
+		.hits = (uint32_t)now->hits - before->hits,
+		.noroom = (uint32_t)now->noroom_groups - before->noroom,
+	};
+}
+
 static int one_request(struct work *w, uint32_t number, const struct pfs_key *keys, uint32_t pages)
 {
+	const struct replay_sample before = {
+		.bytes_put = w->counts->bytes_put,
+		.bytes_got = w->counts->bytes_got,
+		.hits = (uint32_t)w->counts->hits,
+		.noroom = (uint32_t)w->counts->noroom_groups,
+	};
 	enum replay_order order = w->client->options->order;
 	struct replay_shared *shared = w->client->shared;
 	uint32_t hit = 0, first = UINT32_MAX;
@@ -333,6 +353,8 @@ static int one_request(struct work *w, uint32_t number, const struct pfs_key *ke
 	if (order == ORDER_STRICT)
 		pass_turn(shared);
 	w->counts->requests++;
+	if (shared->samples)
+		note(w, &shared->samples[number], &before);
 	return r;
 }
 
