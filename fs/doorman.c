@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fs/calls.h"
+#include "fs/health.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/mount.h"
@@ -62,6 +63,7 @@ struct doorman {
 	struct guest listener, tick, keeper, stop;
 	struct guest list;    /* head of a ring; the thread's own */
 	unsigned connections; /* the thread's own */
+	struct health *health; /* the thread's own */
 };
 
 static int watch(struct doorman *d, struct guest *guest)
@@ -147,13 +149,14 @@ struct doorman *doorman_new(struct fs *fs, int listener)
 	}
 	d->fs = fs;
 	d->list.next = d->list.prev = &d->list;
+	d->health = health_new();
 	d->epoll = epoll_create1(EPOLL_CLOEXEC);
 	d->listener = (struct guest){.kind = GUEST_LISTENER, .fd = listener};
 	d->keeper = (struct guest){.kind = GUEST_KEEPER, .fd = fs->keeper};
 	d->tick = (struct guest){.kind = GUEST_TICK, .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
 	d->stop = (struct guest){.kind = GUEST_STOP, .fd = eventfd(0, EFD_CLOEXEC)};
 	fcntl(listener, F_SETFL, O_NONBLOCK);
-	if (d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
+	if (!d->health || d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
 		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->stop))
 		doorman_free(&d);
 	return d;
@@ -173,6 +176,7 @@ void doorman_free(struct doorman **dp)
 	closep(&d->tick.fd);
 	closep(&d->stop.fd);
 	closep(&d->epoll);
+	health_free(&d->health);
 	free(d);
 }
 
@@ -378,6 +382,7 @@ static void tick(struct doorman *d)
 	if (read(d->tick.fd, &count, sizeof(count)) < 0)
 		return;
 	host_maintain(d->fs->host);
+	health_look(d->health, d->fs);
 	expire_connections(d);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fs/client/prefixfs_abi.h"
+#include "fs/health.h"
 #include "fs/notifier.h"
 #include "fs/record_name.h"
 #include "fs/version.h"
@@ -23,6 +24,8 @@ static const char readme[] =
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
 	"tiers                   one line a tier: bytes, bytes used, state\n"
+	"metrics                 all counters for Prometheus, of the namespaces that you may read\n"
+	"events                  what happens, one JSON object a line; reading waits for more: cat events | jq .\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
@@ -45,7 +48,7 @@ static void print_health(struct fs *fs, FILE *to)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
-	char reason[512], why[256] = "";
+	char reason[512], why[EVENT_TEXT_BYTES] = "", wrong[EVENT_TEXT_BYTES];
 	char *spaces = NULL;
 	size_t size = 0;
 	FILE *lines = open_memstream(&spaces, &size);
@@ -62,15 +65,8 @@ static void print_health(struct fs *fs, FILE *to)
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
 			report.resident_bytes, report.granted_bytes);
-		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
-				report.stats.corrupt, info.name);
-		else if (report.stats.read_errors)
-			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
-				info.name);
-		else if (report.stats.grants_failed)
-			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory",
-				report.stats.grants_failed, info.name);
+		if (health_is_degraded(info.name, &report, wrong))
+			memcpy(why, wrong, sizeof(why));
 		space_unref(&info.space);
 	}
 	if (lines)
