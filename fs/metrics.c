@@ -4,6 +4,7 @@
  */
 #include "fs/metrics.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -18,9 +19,13 @@
 #include "store/base/clock.h"
 
 #define SLOTS_AT_ONCE 64u
+#define NUMBER_BYTES 20u
+#define FIRST_BYTES 65536u
+#define HEAD_BYTES 96u /* of `prefixfs_name_total` */
 
 struct seen {
-	char name[HOST_MAX_NAME + 1];
+	char label[HOST_MAX_NAME + 8]; /* `{ns="name"` */
+	size_t label_bytes;
 	struct space *space; /* referenced */
 	struct space_report report;
 };
@@ -35,7 +40,7 @@ struct page {
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-static bool room(struct page *p, size_t bytes)
+static inline bool room(struct page *p, size_t bytes)
 {
 	if (p->failed || p->capacity - p->used >= bytes)
 		return !p->failed;
@@ -50,7 +55,7 @@ static bool room(struct page *p, size_t bytes)
 	return !p->failed;
 }
 
-static void add_bytes(struct page *p, const char *bytes, size_t n)
+static inline void add_bytes(struct page *p, const char *bytes, size_t n)
 {
 	if (!room(p, n))
 		return;
@@ -63,16 +68,25 @@ static void add(struct page *p, const char *text)
 	add_bytes(p, text, strlen(text));
 }
 
-static void add_number(struct page *p, uint64_t number)
+/* Where the text ends. */
+static char *number_to(char *to, uint64_t number)
 {
-	char digits[20];
+	char digits[NUMBER_BYTES];
 	size_t n = sizeof(digits);
 
 	do {
 		digits[--n] = (char)('0' + number % 10);
 		number /= 10;
 	} while (number);
-	add_bytes(p, digits + n, sizeof(digits) - n);
+	memcpy(to, digits + n, sizeof(digits) - n);
+	return to + sizeof(digits) - n;
+}
+
+static void add_number(struct page *p, uint64_t number)
+{
+	char digits[NUMBER_BYTES];
+
+	add_bytes(p, digits, (size_t)(number_to(digits, number) - digits));
 }
 
 /* @number x 10^-@digits, exactly. */
@@ -155,17 +169,29 @@ static void of_host(struct page *p, const char *name, const char *suffix, const 
 /* One number of every namespace, at @offset of its report. */
 static void of_spaces(struct page *p, const char *name, const char *suffix, const char *help, size_t offset)
 {
+	char head[HEAD_BYTES];
+
 	if (!p->count)
 		return;
 	family(p, name, suffix, suffix[0] ? "counter" : "gauge", help);
+	size_t head_bytes = (size_t)snprintf(head, sizeof(head), "prefixfs_%s%s", name, suffix);
+	assert(head_bytes < sizeof(head));
 	for (uint32_t i = 0; i < p->count; i++) {
+		const struct seen *s = &p->seen[i];
 		uint64_t number;
 
-		memcpy(&number, (const char *)&p->seen[i].report + offset, sizeof(number));
-		sample(p, name, suffix);
-		label(p, "{", "ns", p->seen[i].name);
-		add(p, "}");
-		value(p, number);
+		memcpy(&number, (const char *)&s->report + offset, sizeof(number));
+		if (!room(p, head_bytes + s->label_bytes + NUMBER_BYTES + 3))
+			return;
+		char *to = p->at + p->used;
+		memcpy(to, head, head_bytes);
+		memcpy(to + head_bytes, s->label, s->label_bytes);
+		to += head_bytes + s->label_bytes;
+		*to++ = '}';
+		*to++ = ' ';
+		to = number_to(to, number);
+		*to++ = '\n';
+		p->used = (size_t)(to - p->at);
 	}
 }
 
@@ -207,7 +233,7 @@ static void slot_sample(struct page *p, const struct seen *s, const struct space
 
 	snprintf(share, sizeof(share), "%u", slots->share);
 	sample(p, "slots", "");
-	label(p, "{", "ns", s->name);
+	add_bytes(p, s->label, s->label_bytes);
 	label(p, ",", "class", space_layout(s->space)->class[slots->class_index].name);
 	label(p, ",", "share", share);
 	label(p, ",", "state", state);
@@ -291,7 +317,8 @@ static void gather(struct page *p, struct fs *fs, const struct viewer *viewer, s
 		sums->sessions += s->report.stats.sessions;
 		sums->spaces++;
 		if (p->count < HOST_MAX_SPACES && viewer_sees(viewer, &info.access)) {
-			memcpy(s->name, info.name, sizeof(s->name));
+			/* names hold nothing that is escaped (host_check_name) */
+			s->label_bytes = (size_t)snprintf(s->label, sizeof(s->label), "{ns=\"%s\"", info.name);
 			s->space = info.space;
 			p->count++;
 		} else {
@@ -329,9 +356,10 @@ int metrics_text(struct fs *fs, const struct viewer *viewer, struct text **ret)
 {
 	struct text *text = calloc(1, sizeof(*text));
 	/* One more, into which those are looked at that are not seen. */
-	struct page p = {.seen = calloc(HOST_MAX_SPACES + 1, sizeof(struct seen))};
+	struct page p = {.seen = calloc(HOST_MAX_SPACES + 1, sizeof(struct seen)), .at = malloc(FIRST_BYTES)};
 	struct sums sums = {0};
 
+	p.capacity = p.at ? FIRST_BYTES : 0;
 	if (text && p.seen) {
 		gather(&p, fs, viewer, &sums);
 		host(&p, fs, &sums);
