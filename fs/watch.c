@@ -61,7 +61,8 @@ struct watch {
 	_Atomic uint64_t lost;
 	char *buffer;             /* the thread's */
 	struct lock lock;         /* LOCK_QUEUE; guards the rest */
-	bool closed;
+	bool closed;  /* nobody waits any more */
+	bool leaving; /* and the thread ends */
 	uint32_t open_count;
 	uint32_t known_count;
 	uint64_t text_count; /* ever noted */
@@ -329,8 +330,8 @@ static int readable_some(struct reader *r)
 	uint32_t n = events_read(r->watch->events, r->next, events, CHUNK, &first);
 
 	lock_assert_held(&r->watch->lock);
-	if (n && first > r->next)
-		return 1; /* a gap */
+	if (r->watch->closed || (n && first > r->next))
+		return 1; /* read(2) says so; or a gap */
 	for (uint32_t i = 0; i < n; i++, r->next++)
 		if (sees(r, events[i].serial, &sight))
 			return 1;
@@ -470,6 +471,16 @@ static void park(struct reader *r, fuse_req_t req, uint64_t handle, size_t size)
 	}
 }
 
+static bool is_closed(struct watch *w, bool *leaving)
+{
+	lock_take(&w->lock);
+	bool closed = w->closed;
+	if (leaving)
+		*leaving = w->leaving;
+	lock_drop(&w->lock);
+	return closed;
+}
+
 void watch_read(struct watch *w, fuse_req_t req, uint64_t handle, size_t size, bool nonblock)
 {
 	struct reader *r = handles_take(w->fs->handles, handle, HANDLE_EVENTS);
@@ -484,7 +495,7 @@ void watch_read(struct watch *w, fuse_req_t req, uint64_t handle, size_t size, b
 	if (n || !size)
 		answer(w, req, handle, buffer, n);
 	else if (nonblock)
-		answer(w, req, handle, NULL, -EAGAIN);
+		answer(w, req, handle, NULL, is_closed(w, NULL) ? -ENODEV : -EAGAIN);
 	else
 		park(r, req, handle, size);
 }
@@ -579,19 +590,11 @@ static void serve_poll(struct watch *w, struct reader *r)
 	}
 }
 
-static bool is_closed(struct watch *w)
-{
-	lock_take(&w->lock);
-	bool closed = w->closed;
-	lock_drop(&w->lock);
-	return closed;
-}
-
 static void *watch_main(void *argument)
 {
 	struct watch *w = argument;
 	struct pollfd over = {.fd = w->over, .events = POLLIN};
-	bool closed;
+	bool leaving;
 	uint64_t count;
 
 	pthread_setname_np(pthread_self(), "pfs-events");
@@ -599,15 +602,15 @@ static void *watch_main(void *argument)
 		if (read(w->wake, &count, sizeof(count)) < 0 && errno != EINTR)
 			break;
 		atomic_store(&w->told, false);
-		closed = is_closed(w); /* before the last look at who waits */
+		is_closed(w, &leaving); /* before the last look at who waits */
 		for (uint32_t i = 0; i < SLOTS; i++) {
 			serve_reads(w, &w->readers[i]);
-			if (!closed)
+			if (!leaving)
 				serve_poll(w, &w->readers[i]);
 		}
-		if (!closed)
+		if (!leaving)
 			poll(&over, 1, WATCH_PAUSE_MS);
-	} while (!closed);
+	} while (!leaving);
 	return NULL;
 }
 
@@ -619,12 +622,20 @@ int watch_start(struct watch *w)
 	return -r;
 }
 
+void watch_close(struct watch *w)
+{
+	lock_take(&w->lock);
+	w->closed = true;
+	lock_drop(&w->lock);
+	wake(w);
+}
+
 void watch_stop(struct watch *w)
 {
 	uint64_t one = 1;
 
 	lock_take(&w->lock);
-	w->closed = true;
+	w->closed = w->leaving = true;
 	lock_drop(&w->lock);
 	if (!w->running)
 		return;

@@ -39,8 +39,10 @@ struct watch;
 struct watch *watch_new(struct fs *fs); /* NULL: no memory or descriptors */
 /* The thread; 0 or a negative errno. */
 int watch_start(struct watch *watch);
-/* From now on nothing waits: what does is answered with ENODEV before this returns. Waits for the thread, which never
- * waits for a request. */
+/* The mount is gone from its place while some have the file open yet: nothing waits any more. What does is answered with
+ * ENODEV, as is who has read all that is there; pollers are woken. Any thread. */
+void watch_close(struct watch *watch);
+/* The same, and waits for the thread, which has answered everything by then and never waits for a request. */
 void watch_stop(struct watch *watch);
 void watch_free(struct watch **watch); /* no reader may be open */
 
