@@ -409,7 +409,7 @@ static void mounts_changed(struct doorman *d)
 {
 	if (mount_anywhere(d->fs->device))
 		return;
-	log_info("%s is unmounted, with files open", d->fs->config->mountpoint);
+	log_debug("%s is unmounted", d->fs->config->mountpoint);
 	watch_close(d->fs->watch);
 	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->mounts.fd, NULL);
 }

@@ -206,8 +206,10 @@ def test_each_user_gets_the_lines_of_namespaces_that_it_may_read(daemon, peer, s
                                  ("root", 0, 0, 0o700)):
         d.namespace(name, dict(PLAIN_LAYOUT, **floor), mode=mode)
         os.chown(d.path("ns", name), uid, gid)
+    everything = []
     with Reader(d) as r:
-        everything = r.lines()
+        wait_for(lambda: everything.extend(r.lines()) or sum(e["event"] == "grant" for e in everything) == 4,
+                 10 * slower, "the grants of the floors")
     assert {e["ns"] for e in everything} == {"mine", "group", "all", "root"}
     seen = {}
     for who, groups in ((4001, []), (4002, [4100]), (4003, [])):
