@@ -50,6 +50,7 @@ struct call {
 	bool waiting;    /* its last step answered STEP_WAIT */
 	uint32_t change; /* counter of changes before the last step */
 	uint64_t deadline_ns;
+	uint64_t began_ns; /* while it runs; while it does not, how long it has */
 	void *copy;      /* from the buffers, given back with the call */
 	struct span span;
 	struct why why;

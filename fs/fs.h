@@ -5,7 +5,8 @@
  *
  * Threads: loop_threads loops that take requests from the kernel (loop.c); the doorman, for the clients' socket, the
  * processes' deaths and the tick of each second (doorman.c); the notifier, which alone tells the kernel things without
- * being asked (notifier.c); and the first one, which waits for the end (serve.c).
+ * being asked about names and ctl (notifier.c); the one of `events`, for its readers that wait (watch.c); and the first
+ * one, which waits for the end (serve.c).
  */
 #ifndef PREFIXFS_FS_FS_H
 #define PREFIXFS_FS_FS_H
@@ -26,6 +27,8 @@ struct doorman;
 struct handles;
 struct namespaces;
 struct notifier;
+struct requests;
+struct watch;
 
 #define FS_MAX_TEXTS 1024u /* open snapshots of small files */
 #define FS_ENTRY_S 1.0     /* how long the kernel may remember a record's name and attributes */
@@ -45,6 +48,8 @@ struct fs {
 	struct handles *handles;
 	struct calls *calls;
 	struct notifier *notifier;
+	struct watch *watch;
+	struct requests *requests;
 	struct doorman *doorman;
 	struct fuse_session *session;
 	_Atomic bool ready;    /* the kernel's INIT was answered */

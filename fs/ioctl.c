@@ -9,6 +9,7 @@
 #include "fs/handles.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/requests.h"
 #include "store/base/clock.h"
 
 static const struct operation *const operations[] = {
@@ -41,6 +42,11 @@ static unsigned operation_nr(const struct operation *operation)
 	return 0;
 }
 
+const char *ioctl_name(unsigned nr)
+{
+	return nr < OPERATIONS && operations[nr] ? operations[nr]->name : NULL;
+}
+
 /* ---- the answer ---------------------------------------------------------------------------------------------- */
 
 /* No outcome: the same number may be sent again. */
@@ -58,6 +64,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	unsigned nr = operation_nr(op);
 	uint64_t handle = ctl_handle(ctl);
 	fuse_req_t req = call->req;
+	uint64_t began_ns = call->began_ns;
 	unsigned char reply[sizeof(struct pfs_last_error)];
 	uint32_t bytes = op->bytes;
 
@@ -80,6 +87,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	calls_put(fs->calls, call);
 	handles_put(fs->handles, handle);
 	fuse_reply_ioctl(req, result, reply, bytes);
+	requests_count(REQUESTS_IOCTL + nr, clock_now_ns() - began_ns);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
@@ -93,6 +101,7 @@ static void publish(struct fs *fs, struct call *call, bool park)
 		call->armed = true;
 		fuse_req_interrupt_func(call->req, calls_interrupt, calls_name(call));
 	}
+	call->began_ns = clock_now_ns() - call->began_ns; /* what it has taken so far */
 	calls_publish(fs->calls, call, park);
 }
 
@@ -124,6 +133,7 @@ static void go_on(struct fs *fs, struct call *call, int r)
 
 void ioctl_run(struct fs *fs, struct call *call)
 {
+	call->began_ns = clock_now_ns() - call->began_ns; /* as if it had not lain in the queue */
 	if (call->waiting) {
 		int error = calls_verdict(fs->calls, call);
 
@@ -179,6 +189,7 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 {
 	const struct operation *op = call->operation;
 
+	call->began_ns = clock_now_ns();
 	loop_follow(call->arg.call.cpu);
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 

@@ -178,6 +178,22 @@ static bool unmount_cleanly(const char *path)
 	return fusermount(argv, -1, words, sizeof(words)) == 0;
 }
 
+bool mount_anywhere(unsigned device)
+{
+	cleanup(fclosep) FILE *file = fopen("/proc/self/mountinfo", "re");
+	cleanup(freep) char *line = NULL;
+	size_t capacity = 0;
+	bool found = !file;
+
+	while (!found && getline(&line, &capacity, file) > 0) {
+		unsigned major, minor;
+
+		found = sscanf(line, "%*u %*u %u:%u ", &major, &minor) == 2 && minor == device &&
+		        strstr(line, " - fuse.prefixfs ");
+	}
+	return found;
+}
+
 bool mount_present(const struct config *config, unsigned device)
 {
 	unsigned found;

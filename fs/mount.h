@@ -17,6 +17,8 @@ int mount_check(struct config *config, struct why *why);
 int mount_make(const struct config *config, int *fd, unsigned *device, struct why *why);
 /* Is our mount @device still the topmost at the mount point? */
 bool mount_present(const struct config *config, unsigned device);
+/* Is a prefixfs of that device mounted anywhere in our mount namespace, bind mounts included? True when it cannot be told. */
+bool mount_anywhere(unsigned device);
 /* Takes it away. Clean first, then lazily, and last by ending the connection, so that it is gone whatever clients do.
  * With @dead nobody serves any more: only the last two. */
 void mount_remove(const struct config *config, unsigned device, bool dead);

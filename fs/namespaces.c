@@ -13,6 +13,7 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
+#include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -421,6 +422,7 @@ int namespaces_set_access(struct namespaces *n, uint64_t number, const struct sp
 	r = describe_and_drop(n, a, &info);
 	if (!r && info.space) {
 		space_set_access(info.space, access);
+		watch_space_access(n->fs->watch, space_serial(info.space), access);
 		remember(n, number);
 		space_unref(&info.space);
 	}

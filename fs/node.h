@@ -24,6 +24,8 @@ enum node_kind {
 	NODE_CONFIG,
 	NODE_HEALTH,
 	NODE_TIERS,
+	NODE_METRICS,
+	NODE_EVENTS,
 	NODE_SESSIONS,
 	NODE_SESSION, /* number: of the session */
 	NODE_NAMESPACES,

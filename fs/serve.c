@@ -22,6 +22,8 @@
 #include "fs/memory_limit.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
+#include "fs/requests.h"
+#include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -60,6 +62,22 @@ static void on_record_gone(void *context, struct space *space, uint64_t consumed
 	notifier_record_gone(fs->notifier, space_serial(space), consumed, endpoint);
 }
 
+static void on_note(void *context, struct space *space, const struct host_event *events, uint32_t count)
+{
+	struct fs *fs = context;
+	uint32_t serial = space_serial(space);
+	struct space_access access;
+
+	if (events[0].kind == HOST_EVENT_SPACE_CREATED) {
+		space_access(space, &access);
+		watch_space(fs->watch, serial, space_name(space), &access);
+	} else if (events[0].kind == HOST_EVENT_SPACE_REMOVED) {
+		space_access(space, &access);
+		watch_space_gone(fs->watch, serial, &access);
+	}
+	watch_note(fs->watch, serial, events, count);
+}
+
 static void on_keep(void *context, const char *what, const char *name, uint64_t number, int fd)
 {
 	struct fs *fs = context;
@@ -89,7 +107,11 @@ static int open_host(struct fs *fs, struct why *why)
 		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
 		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
 		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
-		.events = {.context = fs, .changed = on_changed, .record_gone = on_record_gone, .keep = on_keep},
+		.events = {.context = fs,
+			.note = on_note,
+			.changed = on_changed,
+			.record_gone = on_record_gone,
+			.keep = on_keep},
 	};
 
 	return host_new(&host, &fs->host, why);
@@ -142,13 +164,15 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS);
+	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS);
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
+	fs->watch = watch_new(fs);
+	fs->requests = requests_new((unsigned)fs->config->loop_threads);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
-		!fs->doorman)
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->watch ||
+		!fs->requests || !fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
 	r = open_host(fs, why);
@@ -170,6 +194,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	uint64_t one = 1;
 
 	notifier_stop(fs->notifier);
+	watch_stop(fs->watch);
 	calls_close(fs->calls);
 	atomic_store(&fs->leaving, true);
 	if (write(fs->leave, &one, sizeof(one)) < 0)
@@ -187,6 +212,8 @@ static void close_parts(struct fs *fs)
 	namespaces_free(&fs->namespaces);
 	host_free(&fs->host);
 	notifier_free(&fs->notifier);
+	watch_free(&fs->watch);
+	requests_free(&fs->requests);
 	calls_free(&fs->calls);
 	if (fs->session)
 		fuse_session_destroy(fs->session);
@@ -213,6 +240,8 @@ static int serve(struct fs *fs, struct why *why)
 
 	if (!r)
 		r = notifier_start(fs->notifier);
+	if (!r)
+		r = watch_start(fs->watch);
 	if (!r)
 		r = loops_start(fs, &loops);
 	if (!r) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fs/client/prefixfs_abi.h"
+#include "fs/health.h"
 #include "fs/notifier.h"
 #include "fs/record_name.h"
 #include "fs/version.h"
@@ -24,6 +25,8 @@ static const char readme[] =
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
 	"tiers                   one line a tier: bytes, bytes used, state\n"
+	"metrics                 all counters for Prometheus, of the namespaces that you may read\n"
+	"events                  what happens, one JSON object a line; reading waits for more: cat events | jq .\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
@@ -43,26 +46,12 @@ static const char readme[] =
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-/* Why the namespace is not as it should be, each reason followed by "; ". */
-static void print_reasons(
-	const struct fs *fs, const struct namespace_info *info, const struct space_report *report, FILE *to)
-{
-	const struct stats *stats = &report->stats;
-
-	if (stats->read_errors)
-		fprintf(to, "%" PRIu64 " reads of namespace %s failed; ", stats->read_errors, info->name);
-	if (report->grants_short)
-		fprintf(to, "%" PRIu64 " grants of namespace %s found no memory; ", report->grants_short, info->name);
-	if (info->unsaved)
-		fprintf(to, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s; ",
-			info->name, fs->dir.path, info->name, strerror(info->unsaved));
-}
-
 /* A line for each namespace, and what is wrong with them. */
 static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
+	char wrong[EVENT_TEXT_BYTES];
 
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {
 		struct space_report report;
@@ -76,7 +65,8 @@ static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
 			report.resident_bytes, report.granted_bytes);
-		print_reasons(fs, &info, &report, reasons);
+		if (health_is_degraded(fs, &info, &report, wrong))
+			fprintf(reasons, "%s; ", wrong);
 		space_unref(&info.space);
 	}
 }

@@ -25,6 +25,8 @@ static const struct fixed fixed[] = {
 	{NODE_ROOT, "config", NODE_CONFIG, S_IFREG},
 	{NODE_ROOT, "health", NODE_HEALTH, S_IFREG},
 	{NODE_ROOT, "tiers", NODE_TIERS, S_IFREG},
+	{NODE_ROOT, "metrics", NODE_METRICS, S_IFREG},
+	{NODE_ROOT, "events", NODE_EVENTS, S_IFREG},
 	{NODE_ROOT, "sessions", NODE_SESSIONS, S_IFDIR},
 	{NODE_ROOT, "ns", NODE_NAMESPACES, S_IFDIR},
 	{NODE_NAMESPACE, "layout", NODE_LAYOUT, S_IFREG},

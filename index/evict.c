@@ -155,6 +155,7 @@ void victim_resolve(struct index *index, uint32_t record, const struct index_sin
 		record_review(index, record, sink);
 		return;
 	}
+	index->why = INDEX_WHY_ROOM;
 	uint32_t owed = victim_unselect(index, r);
 	uint32_t freed = record_drop_last(index, record, sink);
 
@@ -203,6 +204,7 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
+	index->why = INDEX_WHY_ROOM;
 	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->lost);
 
@@ -252,6 +254,7 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
+	index->why = INDEX_WHY_ROOM;
 	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->rows);
 
@@ -301,6 +304,7 @@ int index_evict_record(struct index *index, uint32_t record, const struct index_
 
 	if (r)
 		return r;
+	index->why = INDEX_WHY_HAND;
 	if (!(index->records[record].flags & RECORD_FLAG_WHOLE))
 		record_review(index, record_free(index, record, sink), sink);
 	else if (!whole_drop(index, record, sink, &values))

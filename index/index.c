@@ -55,6 +55,9 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->hollow_count = config->hollow_count;
 	index->gone = config->gone;
 	index->gone_context = config->gone_context;
+	index->news = config->news;
+	index->news_context = config->news_context;
+	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();
 	policy_views(index, views);

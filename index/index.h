@@ -78,6 +78,15 @@ _Static_assert(sizeof(struct record) <= 64, "one cache line");
 #define RECORD_FLAG_ROOT 64u    /* RECORD_ROOT */
 #define RECORD_FLAG_ROW 128u    /* has a row value, committed or not, or keeps the place of one */
 
+/* What happened to a visible record. */
+enum index_news_kind {
+	INDEX_NEWS_STORED,      /* published: pages, row_values. A row that joins a record later: pages 0, row_values 1 */
+	INDEX_NEWS_EVICTED,     /* all of it went: its `pages`; named as it was */
+	INDEX_NEWS_TRIMMED,     /* its last `pages` went; named as it is now */
+	INDEX_NEWS_ROW_DROPPED, /* named as it was until now */
+};
+enum index_why { INDEX_WHY_ROOM, INDEX_WHY_HAND, INDEX_WHY_LOST }; /* of what went */
+
 struct index_config {
 	const struct layout *layout; /* outlives the index */
 	struct tables *tables;       /* outlives the index */
@@ -88,6 +97,11 @@ struct index_config {
 	 * lock; may only note it. NULL = nobody wants to know. */
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
 	void *gone_context;
+	/* Of every visible record, under the lock, in the order of happening; may only note it and not call the index. A
+	 * record that joins its twin is no news: its name stays. Silent during index_rebuild. NULL = nobody wants to know. */
+	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
+	void *news_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */

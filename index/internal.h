@@ -65,6 +65,18 @@ struct index {
 	struct index_counters counters;
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
 	void *gone_context;
+	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
+	void *news_context;
+	enum index_why why; /* of what goes in the call under way */
+	bool rebuilding;
+	struct loss {
+		uint32_t record; /* that has lost something and is not reviewed yet; INDEX_NONE */
+		bool row;        /* its row went */
+		uint32_t pages;  /* as it was before, like the next two */
+		uint64_t consumed;
+		struct key endpoint;
+	} loss; /* news.c */
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
 };
@@ -263,6 +275,8 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages); /
 void record_copy_endpoint(struct index *index, struct record *r);
 /* Whatever it has goes, and the record. Returns its parent, which the caller reviews. */
 uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink);
+/* The same without news: what it had goes on under its name elsewhere. */
+uint32_t record_free_joined(struct index *index, uint32_t record, const struct index_sink *sink);
 /* Something left @record: trims what has no use, frees it when nothing is left and goes on with its parent, joins twins,
  * makes it a candidate. */
 void record_review(struct index *index, uint32_t record, const struct index_sink *sink);
@@ -273,6 +287,15 @@ uint32_t record_drop_row(struct index *index, uint32_t record, const struct inde
 void record_row_gone(struct index *index, uint32_t record); /* nothing stands at its row any more */
 void record_make_live(struct index *index, struct record *r);
 void record_name_goes(struct index *index, struct record *r); /* whoever has it cached is told, before it changes */
+
+/* ---- news.c ------------------------------------------------------------------------------------------------------ */
+
+void news_stored(struct index *index, const struct record *r);     /* it has become LIVE */
+void news_row_joined(struct index *index, const struct record *r); /* the first value of a LIVE record's row is committed */
+void news_gone(struct index *index, const struct record *r);       /* it is about to be freed */
+void loss_begin(struct index *index, const struct record *r);      /* its length or row is about to go */
+void loss_row(struct index *index, const struct record *r);        /* the same: a row with committed values */
+void loss_end(struct index *index, const struct record *r);        /* it is reviewed: what came of it */
 
 /* ---- evict.c --------------------------------------------------------------------------------------------------- */
 

@@ -507,10 +507,8 @@ static void tree_load(struct index *index)
 		record_review(index, n, NULL);
 }
 
-int index_rebuild(struct index *index, struct why *why)
+static int rebuild(struct index *index, struct why *why)
 {
-	lock_assert_held(index->guard);
-	assert(index->record_top == 0 && index->map.count == 0);
 	index->tick = index->now_s + 1;
 	groups_load(index->tables);
 	int error = records_load(index, why);
@@ -526,4 +524,15 @@ int index_rebuild(struct index *index, struct why *why)
 	tree_load(index);
 	groups_lose(index->tables);
 	return 0;
+}
+
+int index_rebuild(struct index *index, struct why *why)
+{
+	lock_assert_held(index->guard);
+	assert(index->record_top == 0 && index->map.count == 0);
+	index->rebuilding = true; /* nothing of it is news */
+	int error = rebuild(index, why);
+
+	index->rebuilding = false;
+	return error;
 }

@@ -179,6 +179,7 @@ void record_name_goes(struct index *index, struct record *r)
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
 	if (pages != r->pages) {
+		loss_begin(index, r);
 		record_name_goes(index, r);
 		/* Under another name it is another record: who has the old one open hears that it is gone. */
 		r->generation += r->state == RECORD_LIVE;
@@ -197,6 +198,7 @@ static void record_trim(struct index *index, struct record *r)
 		return;
 	if (record_is_zero(r)) {
 		if (r->flags & RECORD_FLAG_ROW && !r->children && !place_has_value(index, r, INDEX_PAGE_ROW)) {
+			loss_begin(index, r);
 			place_empty(index, r, INDEX_PAGE_ROW, NULL);
 			r->flags &= (uint8_t)~RECORD_FLAG_ROW;
 		}
@@ -265,8 +267,15 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
 	lock_assert_held(index->guard);
 	assert(r->pins > 0);
 	record_make_live(index, r);
+	if (index->news)
+		news_stored(index, r);
 	r->pins--;
-	record_review(index, record, sink);
+	/* The usual case: nothing can be trimmed or joined. */
+	if (r->pages && r->pages == r->capacity && !index->zero_page_records &&
+		place_has_value(index, r, r->pages - 1u))
+		candidate_consider(index, record);
+	else
+		record_review(index, record, sink);
 }
 
 /* Any value of @record, preferring committed ones; INDEX_NONE = none. */
@@ -303,8 +312,10 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 	r->pins--;
 	uint32_t left = record_any_value(index, r, &committed);
 
+	index->why = INDEX_WHY_LOST;
 	if (committed) {
 		record_make_live(index, r);
+		news_stored(index, r);
 	} else if (left != INDEX_NONE) {
 		r->flags |= RECORD_FLAG_ADOPTED;
 		__atomic_store_n(&t->group, index->tables->entries[left].group, __ATOMIC_RELEASE);
@@ -314,7 +325,7 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 
 /* ---- leaving --------------------------------------------------------------------------------------------------- */
 
-uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink)
+uint32_t record_free_joined(struct index *index, uint32_t record, const struct index_sink *sink)
 {
 	struct record *r = &index->records[record];
 	struct record_entry *t = record_table(index, record);
@@ -345,6 +356,12 @@ uint32_t record_free(struct index *index, uint32_t record, const struct index_si
 	return parent;
 }
 
+uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	news_gone(index, &index->records[record]);
+	return record_free_joined(index, record, sink);
+}
+
 void record_review(struct index *index, uint32_t record, const struct index_sink *sink)
 {
 	while (record != INDEX_NONE) {
@@ -360,6 +377,7 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 		if (r->pages || r->flags & RECORD_FLAG_ROW) {
 			if (r->state != RECORD_LIVE)
 				return;
+			loss_end(index, r);
 			if (record_is_zero(r) && twin_join(index, record))
 				return;
 			twin_join_at(index, record);
@@ -367,6 +385,7 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 			return;
 		}
 		if (r->pins) { /* its holders find nothing in it, and the last one lets it go */
+			loss_end(index, r);
 			candidate_withdraw(index, record);
 			return;
 		}
@@ -394,6 +413,8 @@ uint32_t record_drop_row(struct index *index, uint32_t record, const struct inde
 	struct record *r = &index->records[record];
 	uint32_t values = place_empty(index, r, INDEX_PAGE_ROW, sink);
 
+	if (values)
+		loss_row(index, r);
 	record_row_gone(index, record);
 	record_review(index, record, sink);
 	return values;
@@ -406,6 +427,8 @@ uint32_t record_drop_last(struct index *index, uint32_t record, const struct ind
 
 	if (r->flags & RECORD_FLAG_ROW) {
 		values += place_empty(index, r, INDEX_PAGE_ROW, sink);
+		if (values)
+			loss_row(index, r);
 		record_row_gone(index, record);
 	}
 	if (r->pages) {

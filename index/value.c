@@ -125,13 +125,23 @@ void index_settle(struct index *index, uint32_t entry)
 		for (uint32_t i = 0; i < n; i++)
 			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
 		index->counters.pages += !others;
+	} else if (r->state == RECORD_LIVE) {
+		uint32_t n, committed = 0;
+		const uint32_t *words = place_words(index, r, INDEX_PAGE_ROW, &n);
+
+		for (uint32_t i = 0; i < n; i++)
+			committed += word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
+		if (!committed)
+			news_row_joined(index, r);
 	}
 	*word &= ~WORD_PREPARED;
 	__atomic_store_n(&e->group, 0, __ATOMIC_RELEASE);
 	assert(r->unsettled > 0);
 	r->unsettled--;
-	if (r->flags & RECORD_FLAG_ADOPTED)
+	if (r->flags & RECORD_FLAG_ADOPTED) {
 		record_make_live(index, r);
+		news_stored(index, r);
+	}
 	if (!r->unsettled && !r->pins && r->state == RECORD_LIVE)
 		record_review(index, record_number(index, r), NULL);
 }
@@ -157,6 +167,11 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 
 	lock_assert_held(index->guard);
 	bool last = place_count_values(index, r, page) == 1;
+	bool committed = !(*word & WORD_PREPARED);
+
+	index->why = committed ? INDEX_WHY_HAND : INDEX_WHY_LOST;
+	if (last && committed && page == INDEX_PAGE_ROW)
+		loss_row(index, r);
 
 	if (last && name_needed(r, page, record_hidden(index, r)))
 		hollow = hollow_make(index, record, page, &e->key);

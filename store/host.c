@@ -161,6 +161,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		host->config.events.keep(host->config.events.context, "segment", name, serial, segment_fd(space->segment));
 		host->config.events.keep(host->config.events.context, "tables", name, serial, space->tables_fd);
 	}
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_CREATED});
 	*ret = space;
 	return 0;
 }
@@ -187,6 +188,7 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 			break;
 		}
 	lock_drop(&host->lock);
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_REMOVED});
 	space_unref(&space);
 	return 0;
 }

@@ -51,7 +51,7 @@ enum host_event_kind {
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
 };
 
-enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_RESET, HOST_WHY_LOST };
+enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST, HOST_WHY_RESET };
 
 struct host_event {
 	enum host_event_kind kind;
@@ -65,8 +65,10 @@ struct host_event {
 
 struct host_events {
 	void *context;
-	/* Under the space lock or none: note a copy, return. @space is never NULL. */
-	void (*note)(void *context, struct space *space, const struct host_event *event);
+	/* Under the space lock or none (SPACE_CREATED and SPACE_REMOVED: none at all): note copies of @count events, in
+	 * this order and without others in between, return. @space is never NULL, @count at most 64. Of SPACE_CREATED and
+	 * SPACE_REMOVED @count is 1. */
+	void (*note)(void *context, struct space *space, const struct host_event *events, uint32_t count);
 	/* Under the space lock: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
 	void (*changed)(void *context, struct space *space, enum host_change what);
 	/* Under the space lock: a record whose name the kernel may know is gone or has another name now. */
@@ -115,6 +117,7 @@ struct space *space_ref(struct space *space);
 void space_unref(struct space **space);
 
 uint32_t space_serial(const struct space *space);
+const char *space_name(const struct space *space);
 const struct layout *space_layout(const struct space *space);
 void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
@@ -138,6 +141,14 @@ struct space_report {
 	uint64_t prewarm_done, prewarm_goal; /* bytes */
 };
 void space_report(struct space *space, struct space_report *ret);
+
+struct space_slots {
+	uint32_t class_index, share;
+	uint64_t slots, free; /* of ready grants */
+};
+/* Slots of each (class, share) from the @first-th on, in the layout's order; returns how many were written, 0 at the end.
+ * @capacity is at most 64: the space lock is held for all of them. */
+uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *slots, uint32_t capacity);
 /* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
 size_t space_stats_text(struct space *space, char *to, size_t capacity);
 

@@ -304,6 +304,7 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	}
 	if (free < want)
 		chunk_hold(k);
+	space_notes_begin(space);
 	while (free < want) {
 		uint32_t before = free;
 		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
@@ -314,6 +315,7 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 		free = slots_free_count(space->slots, class_index, share, filter);
 		space->stats.values_evicted += free > before ? free - before : 0;
 	}
+	space_notes_end(space);
 	return free > 0;
 }
 

@@ -244,6 +244,7 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 
 	commit_prefetch(call, space);
 	lock_take(&space->lock);
+	space_notes_begin(space);
 	while (call->group < last && left) {
 		struct plan_group *group = &call->p->group[call->group];
 		bool open = group->status == PUT_OK || group->status == PUT_PENDING;
@@ -257,6 +258,7 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 		answer_group(call);
 		left -= left > 0;
 	}
+	space_notes_end(space);
 	space_committed(space);
 	space_room(space); /* what was committed may be evicted */
 	lock_drop(&space->lock);

@@ -290,7 +290,8 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 			  size_t bytes)
 {
 	struct piece piece = { 0 };
-	uint64_t size = 0, n;
+	struct key endpoint;
+	uint64_t size = 0, n, consumed = 0;
 	int r = 0;
 
 	lock_take(&space->lock);
@@ -303,8 +304,10 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 		if (bytes > size - offset)
 			bytes = (size_t)(size - offset);
 		r = locate_run(space, number, row, offset, offset + bytes, &piece);
-		if (!r)
+		if (!r) {
 			space_pin(space, number);
+			index_record_name(space->index, number, &consumed, &endpoint);
+		}
 	}
 	lock_drop(&space->lock);
 	if (offset >= size || r)
@@ -320,8 +323,17 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 	}
 	lock_take(&space->lock);
 	space_unpin(space, number);
-	if (r)
+	if (r) {
+		struct host_event event = {
+			.kind = HOST_EVENT_CORRUPT,
+			.pages = row ? INDEX_PAGE_ROW : (uint32_t)(offset / page_stride(space->layout)),
+		};
+
 		space->stats.read_errors++;
+		event.consumed = consumed;
+		event.endpoint = endpoint;
+		space_note(space, &event);
+	}
 	lock_drop(&space->lock);
 	space_retire(space);
 	return r ? r : (ssize_t)n;

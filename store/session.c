@@ -244,6 +244,12 @@ static bool token_equal(const uint8_t *a, const uint8_t *b)
 	return !differs;
 }
 
+/* Under the space lock. The pid does not change once the session is attached. */
+static void note_session(const struct session *s, enum host_event_kind kind)
+{
+	space_note(s->space, &(struct host_event){.kind = kind, .number = s->number, .pid = s->pid});
+}
+
 int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
 		    int group_count, struct session **ret, int *segment, int *buffer, struct why *why)
 {
@@ -287,6 +293,7 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 	}
 	lock_take(&s->space->lock);
 	s->space->stats.sessions++;
+	note_session(s, HOST_EVENT_SESSION_ATTACHED);
 	lock_drop(&s->space->lock);
 	*segment = s->read_only ? segment_read_only_fd(s->space->segment) : segment_fd(s->space->segment);
 	*buffer = s->buffer_fd;
@@ -358,6 +365,7 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 	if (was_attached) {
 		lock_take(&s->space->lock);
 		s->space->stats.sessions--;
+		note_session(s, HOST_EVENT_SESSION_ENDED);
 		lock_drop(&s->space->lock);
 	}
 	session_unref(&s); /* the table's */

@@ -4,6 +4,7 @@
  */
 #include "store/space.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,8 @@ static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t n
 		.hollow_count = space->tables.entry_capacity - entry_limit,
 		.gone = space->host->config.events.record_gone ? space_record_gone : NULL,
 		.gone_context = space,
+		.news = space->host->config.events.note ? space_news : NULL,
+		.news_context = space,
 	};
 	int r = index_new(&index, &space->index, why);
 
@@ -345,6 +348,11 @@ uint32_t space_serial(const struct space *space)
 	return space->serial;
 }
 
+const char *space_name(const struct space *space)
+{
+	return space->name;
+}
+
 const struct layout *space_layout(const struct space *space)
 {
 	return space->layout;
@@ -388,6 +396,17 @@ static bool grant_on_its_way(const struct space *space, uint32_t class_index, ui
 	return false;
 }
 
+/* Under the lock: the memory of a grant is there. */
+static void note_grant(struct space *space, const struct slots_grant *grant)
+{
+	space_note(space, &(struct host_event){
+				  .kind = HOST_EVENT_GRANT,
+				  .bytes = grant->length,
+				  .class_index = grant->class_index,
+				  .share = grant->share,
+			  });
+}
+
 bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
 	uint64_t bytes = slots_grant_bytes(space->slots, class_index, share);
@@ -408,6 +427,7 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 	slots_grant_get(space->slots, id, &grant);
 	if (!push_grant(space, &grant, false)) {
 		slots_grant_ready(space->slots, id);
+		note_grant(space, &grant);
 		space_ranges_changed(space);
 	}
 	return true;
@@ -420,8 +440,8 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 	lock_take(&space->lock);
 	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
 	atomic_fetch_add(&space->prewarm_done, prewarmed);
+	slots_grant_get(space->slots, id, &grant);
 	if (error) {
-		slots_grant_get(space->slots, id, &grant);
 		slots_grant_end(space->slots, id);
 		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
 		space->granted_bytes -= grant.length;
@@ -432,6 +452,7 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 	} else {
 		space->grants_short = 0;
 		slots_grant_ready(space->slots, id);
+		note_grant(space, &grant);
 		space_ranges_changed(space);
 		space_room(space);
 	}
@@ -540,12 +561,90 @@ void space_unpin(struct space *space, uint32_t record)
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
 
+static void hand_on_notes(struct space *space)
+{
+	const struct host_events *events = &space->host->config.events;
+
+	events->note(events->context, space, space->notes, space->note_count);
+	space->note_count = 0;
+}
+
+/* Under the lock, between begin and end. */
+static struct host_event *next_note(struct space *space)
+{
+	if (space->note_count == SPACE_NOTES)
+		hand_on_notes(space);
+	return &space->notes[space->note_count++];
+}
+
 void space_note(struct space *space, const struct host_event *event)
 {
 	const struct host_events *events = &space->host->config.events;
 
-	if (events->note)
-		events->note(events->context, space, event);
+	if (!events->note)
+		return;
+	if (lock_held(&space->lock) && space->noting)
+		*next_note(space) = *event;
+	else
+		events->note(events->context, space, event, 1);
+}
+
+void space_notes_begin(struct space *space)
+{
+	lock_assert_held(&space->lock);
+	assert(!space->noting && !space->note_count);
+	space->noting = true;
+}
+
+void space_notes_end(struct space *space)
+{
+	lock_assert_held(&space->lock);
+	assert(space->noting);
+	if (space->note_count)
+		hand_on_notes(space);
+	space->noting = false;
+}
+
+_Static_assert((int)INDEX_NEWS_STORED == HOST_EVENT_STORED && (int)INDEX_NEWS_EVICTED == HOST_EVENT_EVICTED &&
+		       (int)INDEX_NEWS_TRIMMED == HOST_EVENT_TRIMMED &&
+		       (int)INDEX_NEWS_ROW_DROPPED == HOST_EVENT_ROW_DROPPED,
+	       "the same numbers");
+_Static_assert((int)INDEX_WHY_ROOM == HOST_WHY_ROOM && (int)INDEX_WHY_HAND == HOST_WHY_HAND &&
+		       (int)INDEX_WHY_LOST == HOST_WHY_LOST,
+	       "the same numbers");
+
+static inline void news_fill(const struct space *space, struct host_event *event, enum index_news_kind kind,
+			     enum index_why why, uint64_t consumed, const struct key *endpoint, uint32_t pages,
+			     uint32_t row_values)
+{
+	event->kind = (enum host_event_kind)kind;
+	event->why = space->by_reset ? HOST_WHY_RESET : (enum host_event_why)why;
+	event->consumed = consumed;
+	event->endpoint = *endpoint;
+	event->number = row_values;
+	event->pages = pages;
+}
+
+static __attribute__((noinline)) void news_alone(struct space *space, enum index_news_kind kind, enum index_why why,
+						 uint64_t consumed, const struct key *endpoint, uint32_t pages,
+						 uint32_t row_values)
+{
+	struct host_event event = { 0 };
+
+	news_fill(space, &event, kind, why, consumed, endpoint, pages, row_values);
+	space_note(space, &event);
+}
+
+/* On the way of a commit, once a record: straight into the notes, of which the fields of other kinds keep what they had. */
+void space_news(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		const struct key *endpoint, uint32_t pages, uint32_t row_values)
+{
+	struct space *space = context;
+
+	if (space->noting)
+		news_fill(space, next_note(space), kind, why, consumed, endpoint, pages, row_values);
+	else
+		news_alone(space, kind, why, consumed, endpoint, pages, row_values);
 }
 
 static void space_tell(struct space *space, enum host_change what)
@@ -574,6 +673,7 @@ void space_room(struct space *space)
 	if (!space->refused)
 		return;
 	space->refused = 0;
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_ROOM});
 	space_tell(space, HOST_CHANGED_ROOM);
 }
 
@@ -645,6 +745,26 @@ void space_report(struct space *space, struct space_report *ret)
 	r.prewarm_done = atomic_load(&space->prewarm_done);
 	r.prewarm_goal = space->prewarm_goal;
 	*ret = r;
+}
+
+uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *to, uint32_t capacity)
+{
+	const struct layout *layout = space->layout;
+	uint32_t n = 0, seen = 0;
+
+	assert(capacity <= INDEX_STEP_KEYS);
+	lock_take(&space->lock);
+	for (uint32_t c = 0; c < layout->classes && n < capacity; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares && n < capacity; s++) {
+			struct slots_usage usage;
+
+			if (seen++ < first)
+				continue;
+			slots_usage(space->slots, c, s, &usage);
+			to[n++] = (struct space_slots){ c, s, usage.slots, usage.free };
+		}
+	lock_drop(&space->lock);
+	return n;
 }
 
 size_t space_stats_text(struct space *space, char *to, size_t capacity)

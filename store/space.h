@@ -17,6 +17,7 @@
 #include "store/tier.h"
 
 #define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
+#define SPACE_NOTES 64u              /* events handed on together */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
 struct space {
@@ -52,6 +53,10 @@ struct space {
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
+	struct host_event notes[SPACE_NOTES]; /* (lock) of space_notes_begin .. space_notes_end */
+	uint32_t note_count;        /* (lock) */
+	bool noting;                /* (lock) */
+	bool by_reset;              /* (lock) what goes now goes by RESET, whatever the index says */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
@@ -93,6 +98,13 @@ void space_maintain(struct space *space); /* the same, a larger part; about once
 
 /* With the lock held or without: hands a copy of @event to whoever watches. */
 void space_note(struct space *space, const struct host_event *event);
+/* Under the lock, for a stay in which many events may come: from begin on those of this thread are gathered, at most
+ * SPACE_NOTES, and handed on together; end hands on the rest, before the lock is dropped. Never nested. */
+void space_notes_begin(struct space *space);
+void space_notes_end(struct space *space);
+/* For index_config.news. */
+void space_news(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		const struct key *endpoint, uint32_t pages, uint32_t row_values);
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
 /* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */

@@ -32,7 +32,8 @@ def chain(client, first, count, parent=None, before=0, plan=None, fill=None):
 
 def test_root_has_what_the_readme_names(daemon):
     d = daemon()
-    assert sorted(os.listdir(d.mount)) == ["README", "config", "health", "ns", "sessions", "tiers", "version"]
+    assert sorted(os.listdir(d.mount)) == ["README", "config", "events", "health", "metrics", "ns", "sessions", "tiers",
+                                           "version"]
     assert d.read("health").splitlines()[0] == "ok"
     assert "memory bytes=67108864 used=0 state=ok" in d.read("tiers")
     config = dict(line.partition(" ")[::2] for line in d.read("config").splitlines())

@@ -805,6 +805,7 @@ static void drain(struct model *m)
 	/* Everything went: nothing has leaked. */
 	assert_int_equal(m->w.free_count, m->n_values);
 	assert_int_equal(m->w.index->counters.records, 0);
+	assert_int_equal(m->w.told_pages, 0);
 	assert_int_equal(m->w.index->counters.pages, 0);
 	assert_int_equal(m->w.index->counters.hollow_pages, 0);
 	assert_int_equal(m->w.index->counters.orphans, 0);
@@ -832,8 +833,10 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	grow_tree(m);
 	for (uint32_t s = 0; s < given_steps; s++) {
 		step(m);
-		if (s % 16 == 0)
+		if (s % 16 == 0) {
 			index_check(m->w.index);
+			world_check_news(&m->w);
+		}
 		if (s % 64 == 0)
 			compare_all(m);
 		if (s % 128 == 0)
