@@ -258,6 +258,7 @@ void link_disown(struct index *index, uint32_t record, uint32_t page)
 			continue;
 		link_cut(index, c);
 		link_find(index, c);
+		index->breaks++;
 	}
 }
 

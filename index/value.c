@@ -158,6 +158,7 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 	lock_assert_held(index->guard);
 	bool last = place_count_values(index, r, page) == 1;
 
+	index->breaks += page != INDEX_PAGE_ROW && word_committed(index, *word);
 	if (last && name_needed(r, page))
 		hollow = hollow_make(index, record, page, &e->key);
 	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
