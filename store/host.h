@@ -172,6 +172,16 @@ struct record_info {
 	uint64_t parent_consumed;
 };
 
+struct record_label { /* a record in a listing */
+	uint32_t number, generation;
+	uint64_t consumed;
+	struct key endpoint;
+};
+
+/* Visible records from *cursor (a record number, 0 at first) on, in the order of their numbers, which stay while others come
+ * and go. Returns how many of @capacity were written, 0 at the end only; *cursor goes on behind the last. The lock is held
+ * for at most 64 records at a time. */
+uint32_t space_record_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity);
 /* Next visible record at or after *cursor (a record number); 1, or 0 at the end. Never holds the lock for long. */
 int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret);
 /* By endpoint key; -ENOENT. Marks its name as known to the kernel when @known. */
@@ -185,5 +195,29 @@ int space_record_evict(struct space *space, uint32_t number, uint32_t generation
  * absent, -ENOENT, -EIO. Blocks on the tier. */
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes);
+
+/* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
+
+/* As space_record_list, of those records that one can resume from now. A chain of n records costs n steps to list; that it
+ * is broken is believed for a quarter of a second. */
+uint32_t space_checkpoint_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity);
+/* By endpoint key; -ENOENT: there is no such record, or one cannot resume from it now. A look at its chain that nobody has
+ * looked at before takes a step a record, in stays of 64 under the lock. */
+int space_checkpoint_find(struct space *space, const struct key *endpoint, struct record_info *ret);
+/* By number and generation. */
+int space_checkpoint_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
+
+/* ---- one page by its key ----------------------------------------------------------------------------------------- */
+
+struct page_info {
+	uint64_t bytes;    /* of all its values, class after class, share after share, each with its padding */
+	uint64_t consumed; /* tokens at its end */
+	int64_t created_s, last_use_s; /* of its record */
+};
+/* -ENOENT: none of its values is there. */
+int space_page_find(struct space *space, const struct key *key, struct page_info *ret);
+/* Bytes of the page from @offset on, as space_record_read of its place in `pages`. The key is looked up anew: -ENOENT when the
+ * page has gone, wherever else it stands meanwhile its own bytes. */
+ssize_t space_page_read(struct space *space, const struct key *key, uint64_t offset, void *to, size_t bytes);
 
 #endif
