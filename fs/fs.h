@@ -26,6 +26,7 @@ struct doorman;
 struct handles;
 struct namespaces;
 struct notifier;
+struct page_nodes;
 
 #define FS_MAX_TEXTS 1024u /* open snapshots of small files */
 #define FS_ENTRY_S 1.0     /* how long the kernel may remember a record's name and attributes */
@@ -41,10 +42,12 @@ struct fs {
 	struct host *host;
 	struct namespaces *namespaces;
 	struct handles *handles;
+	struct page_nodes *page_nodes;
 	struct calls *calls;
 	struct notifier *notifier;
 	struct doorman *doorman;
 	struct fuse_session *session;
+	_Atomic uint64_t ctls[HOST_MAX_SESSIONS]; /* [number % HOST_MAX_SESSIONS] handle of a session's ctl, or of one before */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */

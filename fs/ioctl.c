@@ -28,6 +28,11 @@ static const struct operation *const operations[] = {
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
+const char *ioctl_name(unsigned nr)
+{
+	return nr < OPERATIONS && operations[nr] ? operations[nr]->name : "unknown";
+}
+
 static unsigned operation_nr(const struct operation *operation)
 {
 	for (unsigned i = 0; i < OPERATIONS; i++)
@@ -174,12 +179,14 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 {
 	const struct operation *op = call->operation;
 
+	uint64_t now_ns = clock_now_ns();
+
 	loop_follow(call->arg.call.cpu);
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
 		r = ctl_request_begin(
-			call->ctl, call->arg.call.seq, nr, &result, call->arg.bytes, op->bytes, &call->why);
+			call->ctl, call->arg.call.seq, nr, now_ns, &result, call->arg.bytes, op->bytes, &call->why);
 		if (r == CTL_E_REPEATED) {
 			uint64_t handle = ctl_handle(call->ctl);
 			unsigned char reply[CTL_ANSWER_BYTES];
@@ -200,7 +207,7 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 		return;
 	}
 	uint32_t patience = call->arg.call.deadline_ms ? call->arg.call.deadline_ms : op->deadline_ms;
-	call->deadline_ns = clock_now_ns() + patience * 1000000ull;
+	call->deadline_ns = now_ns + patience * 1000000ull;
 	call->change = calls_change(fs->calls, ctl_serial(call->ctl));
 	if (!op->forgettable)
 		ctl_note_asked(call->ctl);

@@ -34,6 +34,9 @@ extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, 
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
 extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
 
+/* The name of an operation by its number in the ABI; "unknown". A constant. */
+const char *ioctl_name(unsigned nr);
+
 /* The FUSE operation. */
 void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument, struct fuse_file_info *fi,
 		   unsigned flags, const void *in, size_t in_bytes, size_t out_bytes);

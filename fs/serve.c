@@ -21,6 +21,7 @@
 #include "fs/loop.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -125,11 +126,12 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
 	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS);
+	fs->page_nodes = page_nodes_new();
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->namespaces ||
 		!fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	r = open_host(fs, why);
@@ -169,6 +171,7 @@ static void close_parts(struct fs *fs)
 	calls_free(&fs->calls);
 	if (fs->session)
 		fuse_session_destroy(fs->session);
+	page_nodes_free(&fs->page_nodes);
 	fs->session = NULL;
 	buffers_deinit(&fs->buffers);
 	closep(&fs->over);

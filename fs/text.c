@@ -9,6 +9,7 @@
 
 #include "fs/client/prefixfs_abi.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 #include "fs/version.h"
 #include "store/base/clock.h"
@@ -41,36 +42,48 @@ static const char readme[] =
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-static void print_health(struct fs *fs, FILE *to)
+static void print_namespace_health(
+	const struct namespace_info *info, bool seen, FILE *lines, char *why, size_t why_bytes)
+{
+	const char *name = seen ? info->name : "that others may not see";
+	struct space_report report;
+
+	if (!info->space) {
+		if (lines)
+			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info->name);
+		return;
+	}
+	space_report(info->space, &report);
+	if (lines)
+		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
+			info->name, segment_backing_name(segment_backing(space_segment(info->space))),
+			report.resident_bytes, report.granted_bytes);
+	if (report.stats.corrupt)
+		snprintf(why, why_bytes, "%" PRIu64 " values of namespace %s failed their check", report.stats.corrupt,
+			name);
+	else if (report.stats.read_errors)
+		snprintf(why, why_bytes, "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors, name);
+	else if (report.stats.grants_failed)
+		snprintf(why, why_bytes, "%" PRIu64 " grants of namespace %s found no memory",
+			report.stats.grants_failed, name);
+}
+
+/* Lines about namespaces are those that the viewer sees; whether the host is well is told to all, without a name. */
+static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
+	struct notifier_count count;
 	char reason[512], why[256] = "";
 	char *spaces = NULL;
 	size_t size = 0;
 	FILE *lines = open_memstream(&spaces, &size);
 
 	while (lines && namespaces_next(fs->namespaces, after, &info) == 0) {
-		struct space_report report;
+		bool seen = viewer_sees(viewer, &info.access);
 
 		after = info.number;
-		if (!info.space) {
-			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info.name);
-			continue;
-		}
-		space_report(info.space, &report);
-		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
-			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
-			report.resident_bytes, report.granted_bytes);
-		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
-				report.stats.corrupt, info.name);
-		else if (report.stats.read_errors)
-			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
-				info.name);
-		else if (report.stats.grants_failed)
-			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory",
-				report.stats.grants_failed, info.name);
+		print_namespace_health(&info, seen, seen ? lines : NULL, why, sizeof(why));
 		space_unref(&info.space);
 	}
 	if (lines)
@@ -85,31 +98,33 @@ static void print_health(struct fs *fs, FILE *to)
 		fprintf(to, "last exit: %s; more in %s/last_exit\n",
 			strncmp(reason, "reason: ", 8) ? reason : reason + 8, fs->dir.path);
 	}
-	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
+	notifier_count(fs->notifier, &count);
+	fprintf(to, "notices told: %" PRIu64 "\nnotices pending: %" PRIu64 "\nnotices dropped: %" PRIu64 "\n", count.told,
+		count.pending, count.dropped);
+	fprintf(to, "pages known by key: %u of %u\n%s", page_nodes_count(fs->page_nodes), PAGE_NODES_MAX,
+		spaces ? spaces : "");
 	free(spaces);
 }
 
-static void print_tiers(struct fs *fs, FILE *to)
+static void print_tiers(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
+	struct namespace_info info;
 	struct host_report report;
+	uint64_t after = 0;
 
 	host_report(fs->host, &report);
 	fprintf(to, "memory bytes=%" PRIu64 " used=%" PRIu64 " state=ok\n", report.memory_bytes, report.used_bytes);
-}
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
+		struct space_report space;
 
-static void print_session(const struct session_info *s, FILE *to)
-{
-	fprintf(to,
-		"namespace: %s\npid: %d\nuid: %u\nattached: %s\nread_only: %s\nage_s: %" PRId64 "\nput_plans: %u\n"
-		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npins: %u\noldest_ms: %" PRIu64 "\n",
-		s->space, (int)s->pid, s->uid, s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
-		(int64_t)clock_wall_s() - s->opened_s, s->put_plans, s->get_plans, s->handles, s->prepared_bytes,
-		s->pins, s->oldest_ms);
-	if (s->rank == SESSION_RANK_NONE)
-		fprintf(to, "rank: none\n");
-	else
-		fprintf(to, "rank: %u\n", s->rank);
-	fprintf(to, "last error: %s\n", s->error[0] ? s->error : "none");
+		after = info.number;
+		if (info.space && viewer_sees(viewer, &info.access)) {
+			space_report(info.space, &space);
+			fprintf(to, "namespace %s: floor=%" PRIu64 " granted=%" PRIu64 " used=%" PRIu64 "\n", info.name,
+				space.floor_bytes, space.granted_bytes, space.slot_bytes);
+		}
+		space_unref(&info.space);
+	}
 }
 
 static void print_segment(struct fs *fs, struct space *space, FILE *to)
@@ -195,7 +210,7 @@ static void print_pending(struct fs *fs, uint64_t number, bool error, FILE *to)
 	free(text);
 }
 
-static void print_node(struct fs *fs, const struct look *look, FILE *to)
+static void print_node(struct fs *fs, const struct look *look, const struct viewer *viewer, FILE *to)
 {
 	struct space *space = look->namespace.space;
 
@@ -210,13 +225,10 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		config_print(fs->config, to);
 		break;
 	case NODE_HEALTH:
-		print_health(fs, to);
+		print_health(fs, viewer, to);
 		break;
 	case NODE_TIERS:
-		print_tiers(fs, to);
-		break;
-	case NODE_SESSION:
-		print_session(look->session, to);
+		print_tiers(fs, viewer, to);
 		break;
 	case NODE_LAYOUT:
 		if (space)
@@ -240,7 +252,7 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 	}
 }
 
-int text_new(struct fs *fs, const struct look *look, struct text **ret)
+int text_new(struct fs *fs, const struct look *look, const struct viewer *viewer, struct text **ret)
 {
 	struct record_info record;
 	bool header = look->node.kind == NODE_HEADER;
@@ -258,11 +270,15 @@ int text_new(struct fs *fs, const struct look *look, struct text **ret)
 	}
 	if (header)
 		print_header(&record, to);
+	else if (look->node.kind == NODE_SESSION)
+		r = text_print_session(fs, look->node.number, to);
 	else
-		print_node(fs, look, to);
-	if (fclose(to) != 0) {
+		print_node(fs, look, viewer, to);
+	if (fclose(to) != 0 && !r)
+		r = -ENOMEM;
+	if (r) {
 		text_free(text);
-		return -ENOMEM;
+		return r;
 	}
 	*ret = text;
 	return 0;
