@@ -18,6 +18,7 @@
 #include "fs/record_name.h"
 
 #define TELL_AT_ONCE 64u   /* names taken from the queue in one stay under the lock */
+#define EXPIRE_FROM 1024u  /* names in the queue from which on the kernel is told the cheaper thing */
 #define NAMESPACES_WAIT 256u /* changes of namespaces that wait to be told */
 
 struct gone {
@@ -225,11 +226,12 @@ static struct fuse_pollhandle *next_ready_poller(struct notifier *n)
 
 /* ---- the thread ---------------------------------------------------------------------------------------------- */
 
-static uint32_t take_gone(struct notifier *n, struct gone to[TELL_AT_ONCE])
+static uint32_t take_gone(struct notifier *n, struct gone to[TELL_AT_ONCE], bool *hurry)
 {
 	uint32_t taken = 0;
 
 	lock_take(&n->lock);
+	*hurry = n->count >= EXPIRE_FROM;
 	while (n->count && taken < TELL_AT_ONCE) {
 		to[taken++] = n->gone[n->first];
 		n->first = (n->first + 1) % NOTIFIER_NAMES;
@@ -253,18 +255,25 @@ static bool take_changed(struct notifier *n, struct changed_namespace *to)
 	return any;
 }
 
-/* The kernel is to forget @name in @directory. */
-static void tell_name(struct notifier *n, uint64_t directory, const char *name)
+/* The kernel is to forget @name in @directory. In a @hurry it is only told that its time is over, so that it asks the next
+ * time: several times cheaper, since it need not take the inode apart and send a forget; it keeps that until it is short of
+ * memory. Kernels before 6.2 cannot be told that. */
+static void tell_name(struct notifier *n, uint64_t directory, const char *name, bool hurry)
 {
-	/* ENOENT: it did not know it. */
-	int r = fuse_lowlevel_notify_inval_entry(n->fs->session, directory, name, strlen(name));
+	int r = hurry ? fuse_lowlevel_notify_expire_entry(n->fs->session, directory, name, strlen(name),
+				  FUSE_LL_EXPIRE_ONLY)
+		      : -ENOSYS;
+
+	if (r == -ENOSYS)
+		r = fuse_lowlevel_notify_inval_entry(n->fs->session, directory, name, strlen(name));
 
 	atomic_fetch_add_explicit(&n->told_names, 1, memory_order_relaxed);
+	/* ENOENT: it did not know it. */
 	if (r && r != -ENOENT && r != -ENODEV && r != -ENOTCONN)
 		log_debug("the kernel did not forget %s: %s", name, strerror(-r));
 }
 
-static void tell_gone(struct notifier *n, const struct gone *gone)
+static void tell_gone(struct notifier *n, const struct gone *gone, bool hurry)
 {
 	char name[RECORD_NAME_BYTES + 1];
 	uint64_t number;
@@ -272,7 +281,7 @@ static void tell_gone(struct notifier *n, const struct gone *gone)
 	if (!namespaces_of_serial(n->fs->namespaces, gone->serial, &number))
 		return;
 	record_name(gone->consumed, &gone->endpoint, name);
-	tell_name(n, node_pack((struct node){.kind = NODE_RECORDS, .number = number}), name);
+	tell_name(n, node_pack((struct node){.kind = NODE_RECORDS, .number = number}), name, hurry);
 }
 
 static void tell_page(struct notifier *n, uint64_t namespace, const struct key *key)
@@ -280,7 +289,7 @@ static void tell_page(struct notifier *n, uint64_t namespace, const struct key *
 	char name[2 * sizeof(key->bytes) + 1];
 
 	hex_print(key->bytes, sizeof(key->bytes), name);
-	tell_name(n, node_pack((struct node){.kind = NODE_BY_KEY, .number = namespace}), name);
+	tell_name(n, node_pack((struct node){.kind = NODE_BY_KEY, .number = namespace}), name, false);
 }
 
 /* Of a changed one, the attributes of its folders, which have the mode and owner; of a removed one, its name. */
@@ -292,7 +301,7 @@ static void tell_namespace(struct notifier *n, const struct changed_namespace *c
 		fuse_lowlevel_notify_inval_inode(
 			n->fs->session, node_pack((struct node){.kind = folders[i], .number = c->number}), -1, 0);
 	if (c->removed)
-		tell_name(n, node_pack((struct node){.kind = NODE_NAMESPACES}), c->name);
+		tell_name(n, node_pack((struct node){.kind = NODE_NAMESPACES}), c->name, false);
 }
 
 static void tell_pollers(struct notifier *n)
@@ -318,10 +327,11 @@ static bool tell_some(struct notifier *n)
 		tell_namespace(n, &changed);
 		return true;
 	}
-	uint32_t taken = take_gone(n, gone);
+	bool hurry;
+	uint32_t taken = take_gone(n, gone, &hurry);
 
 	for (uint32_t i = 0; i < taken && !atomic_load(&n->stopping); i++)
-		tell_gone(n, &gone[i]);
+		tell_gone(n, &gone[i], hurry);
 	for (done = 0; done < TELL_AT_ONCE && page_nodes_surplus(n->fs->page_nodes, &namespace, &key); done++)
 		tell_page(n, namespace, &key);
 	return taken + done > 0;
