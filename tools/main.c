@@ -17,7 +17,7 @@ static const struct command commands[] = {
 	{"probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe},
 	{"evict", "NAMESPACE [RECORD...]", "evict records by name, by amount, or all", NULL, command_evict},
 	{"replay", "TRACE", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay},
-	{"bench", "control ...", "measure the control path", NULL, command_bench},
+	{"bench", "control|view ...", "measure the control path, or the mount", NULL, command_bench},
 	{"version", "", "versions of this program and of the mounted daemon", NULL, command_version},
 	{0},
 };
