@@ -272,7 +272,9 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	fi->fh = 0;
+	struct fs *fs = fuse_req_userdata(req);
+
+	fi->fh = atomic_fetch_add(&fs->listings, 1) + 1; /* a number and no handle: there is nothing to release */
 	fuse_reply_open(req, fi);
 }
 
@@ -299,7 +301,7 @@ static size_t add_plus(fuse_req_t req, char *to, size_t room, const struct walk 
 	return fuse_add_direntry_plus(req, to, room, e->name, &entry, (off_t)e->next);
 }
 
-static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus)
+static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t listing, bool plus)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	char *buffer = loop_scratch();
@@ -314,7 +316,7 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 		r = -ENOTDIR;
 	if (!r)
 		viewer_of(req, &viewer);
-	if (!r && !walk_begin(&walk, fs, &dir, &viewer))
+	if (!r && !walk_begin(&walk, fs, &dir, &viewer, listing))
 		r = -ENOMEM;
 	if (!r) {
 		uint64_t at = (uint64_t)offset;
@@ -337,12 +339,12 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	read_directory(req, ino, size, offset, false);
+	read_directory(req, ino, size, offset, fi->fh, false);
 }
 
 void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	read_directory(req, ino, size, offset, true);
+	read_directory(req, ino, size, offset, fi->fh, true);
 }
 
 /* df: the memory tier; its free part is what no slot in use takes. Files are records. */

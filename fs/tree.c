@@ -2,6 +2,7 @@
 #include "fs/tree.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -359,6 +360,8 @@ int look_up(struct fs *fs, const struct look *dir, const char *name, const struc
 
 	look->namespace.space = NULL;
 	look->node.kind = NODE_NONE;
+	if (strlen(name) > NAME_MAX) /* FUSE itself lets longer ones through */
+		return -ENAMETOOLONG;
 	switch (dir->node.kind) {
 	case NODE_SESSIONS:
 		r = find_session(name, &node);

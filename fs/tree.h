@@ -59,6 +59,7 @@ struct walk {
 	struct fs *fs;
 	const struct look *dir;
 	struct viewer viewer;
+	uint64_t listing; /* of the open directory */
 	uint64_t *sessions; /* numbers, of the sessions directory */
 	uint32_t session_count;
 	uint32_t labels, label; /* records fetched ahead, and given out */
@@ -73,8 +74,8 @@ struct walk_entry {
 	uint64_t next; /* offset after it */
 };
 
-/* False: no memory. */
-bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir, const struct viewer *viewer);
+/* @listing: a number of its own for each open of the directory. False: no memory. */
+bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir, const struct viewer *viewer, uint64_t listing);
 /* The first entry at or after @offset, 0 being the beginning; false: there is none. */
 bool walk_next(struct walk *walk, uint64_t offset, struct walk_entry *entry);
 void walk_end(struct walk *walk);

@@ -19,11 +19,12 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir, const struct viewer *viewer)
+bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir, const struct viewer *viewer, uint64_t listing)
 {
 	walk->fs = fs;
 	walk->dir = dir;
 	walk->viewer = *viewer;
+	walk->listing = listing;
 	walk->sessions = NULL;
 	walk->session_count = walk->labels = walk->label = 0;
 	if (dir->node.kind != NODE_SESSIONS)
@@ -108,7 +109,7 @@ static bool walk_records(struct walk *walk, uint64_t cursor, struct walk_entry *
 		uint32_t at = (uint32_t)cursor;
 
 		walk->label = 0;
-		walk->labels = checkpoints ? space_checkpoint_list(space, &at, walk->at, WALK_LABELS)
+		walk->labels = checkpoints ? space_checkpoint_list(space, walk->listing, &at, walk->at, WALK_LABELS)
 		                           : space_record_list(space, &at, walk->at, WALK_LABELS);
 		if (!walk->labels)
 			return false;

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "index/mix.h"
 #include "store/base/clock.h"
 #include "store/records_private.h"
 
@@ -19,6 +20,14 @@ struct listing {
 	bool walking;
 	struct index_walk walk;
 };
+
+/* Not 0, and another one for another listing or a later time, but for a chance in 2^31. */
+static uint32_t batch_of(uint64_t listing)
+{
+	uint64_t time = clock_now_ns() >> BATCH_SHIFT;
+
+	return (uint32_t)mix_64(listing ^ 0x9e3779b97f4a7c15ull, time ^ 0xd6e8feb86659fd93ull) | 1u;
+}
 
 /* One stay under the lock: false at the end. */
 static bool list_some(struct listing *l)
@@ -55,14 +64,15 @@ static bool list_some(struct listing *l)
 	return more;
 }
 
-uint32_t space_checkpoint_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity)
+uint32_t space_checkpoint_list(struct space *space, uint64_t listing, uint32_t *cursor, struct record_label *ret,
+			       uint32_t capacity)
 {
 	struct listing l = {
 		.space = space,
 		.cursor = cursor,
 		.ret = ret,
 		.capacity = capacity,
-		.batch = (uint32_t)(clock_now_ns() >> BATCH_SHIFT) | 1u,
+		.batch = batch_of(listing),
 	};
 
 	while (l.count < capacity && (list_some(&l) || l.walking))

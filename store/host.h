@@ -199,8 +199,9 @@ ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generat
 /* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
 
 /* As space_record_list, of those records that one can resume from now. A chain of n records costs n steps to list; that it
- * is broken is believed for a quarter of a second. */
-uint32_t space_checkpoint_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity);
+ * is broken is believed within one @listing (any number that others do not have) for a quarter of a second. */
+uint32_t space_checkpoint_list(struct space *space, uint64_t listing, uint32_t *cursor, struct record_label *ret,
+			       uint32_t capacity);
 /* By endpoint key; -ENOENT: there is no such record, or one cannot resume from it now. A look at its chain that nobody has
  * looked at before takes a step a record, in stays of 64 under the lock. */
 int space_checkpoint_find(struct space *space, const struct key *endpoint, struct record_info *ret);
