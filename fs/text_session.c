@@ -74,7 +74,8 @@ static void print_held(const struct session_info *s, FILE *to)
 	for (uint32_t i = 0; i < s->shown; i++) {
 		const struct session_holding *h = &s->holding[i];
 
-		fprintf(to, "%s %" PRIu64 ": age_ms=%" PRIu64, h->kind, h->id, h->age_ms);
+		fprintf(to, "%s %" PRIu64 ": age_ms=%" PRIu64, h->kind, h->id,
+			h->age_ns / 1000000u);
 		if (h->busy)
 			fprintf(to, " busy\n");
 		else

@@ -276,18 +276,18 @@ int session_access(struct host *host, uint64_t number, struct space_access *ret)
 static void show_holding(struct session_info *info, const struct holding *h, uint64_t now_ns)
 {
 	static const char *const kinds[HOLDING_KINDS] = { "put", "get", "handle" };
-	uint64_t age_ms = now_ns > h->born_ns ? (now_ns - h->born_ns) / MILLISECOND : 0;
+	uint64_t age_ns = now_ns > h->born_ns ? now_ns - h->born_ns : 0;
 	uint32_t at = info->shown;
 
-	if (at == SESSION_SHOWN && info->holding[at - 1].age_ms >= age_ms)
+	if (at == SESSION_SHOWN && info->holding[at - 1].age_ns >= age_ns)
 		return;
 	if (at == SESSION_SHOWN)
 		at--;
 	else
 		info->shown++;
-	for (; at && info->holding[at - 1].age_ms < age_ms; at--)
+	for (; at && info->holding[at - 1].age_ns < age_ns; at--)
 		info->holding[at] = info->holding[at - 1];
-	info->holding[at] = (struct session_holding){ .kind = kinds[h->kind], .id = h->id, .age_ms = age_ms, .busy = h->busy };
+	info->holding[at] = (struct session_holding){ .kind = kinds[h->kind], .id = h->id, .age_ns = age_ns, .busy = h->busy };
 	if (!h->busy) { /* else its request may be writing there */
 		info->holding[at].values = h->values;
 		info->holding[at].bytes = h->bytes;
@@ -306,7 +306,7 @@ static void show_holdings(struct session *s, struct session_info *info, uint64_t
 				show_holding(info, h, now_ns);
 		lock_drop(&s->lock);
 	}
-	info->oldest_ms = info->shown ? info->holding[0].age_ms : 0;
+	info->oldest_ms = info->shown ? info->holding[0].age_ns / MILLISECOND : 0;
 }
 
 static void show_ranges(struct session *s, struct session_info *info)
