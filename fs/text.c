@@ -23,7 +23,7 @@ static const char readme[] =
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
-	"tiers                   one line a tier: bytes, bytes used, state\n"
+	"tiers                   one line a tier: bytes, bytes used, state; and of each namespace that you may read\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
@@ -34,12 +34,15 @@ static const char readme[] =
 	"    header              everything about it, one `name: value` a line\n"
 	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
 	"    parent              link to the record that it follows\n"
+	"  checkpoints/          links to those records that one can resume from now\n"
+	"  pages/<key>           one page by its key; not listed\n"
 	"\n"
 	"To make a namespace:    mkdir ns/x && cat layout.json > ns/x/layout\n"
 	"                        a layout that is refused leaves its reason in ns/x/layout.error\n"
 	"To remove it:           rmdir ns/x        all records go with it; refused while a session is open\n"
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
+	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
 static void print_namespace_health(
