@@ -267,15 +267,15 @@ bool look_visible(const struct look *look, const struct viewer *viewer)
 	return !viewer || look->node.kind != NODE_SESSION || viewer_sees(viewer, &look->access);
 }
 
+void look_end(struct look *look)
+{
+	space_unref(&look->namespace.space);
+}
+
 void look_forget(struct fs *fs, const struct look *look)
 {
 	if (look->node.kind == NODE_PAGE)
 		page_nodes_forget(fs->page_nodes, look->node.number, 1);
-}
-
-void look_end(struct look *look)
-{
-	space_unref(&look->namespace.space);
 }
 
 static int find_session(const char *name, struct node *node)
@@ -390,8 +390,10 @@ int look_up(struct fs *fs, const struct look *dir, const char *name, const struc
 	if (!id)
 		return -EOVERFLOW;
 	r = look_at(fs, id, look);
-	if (r && node.kind == NODE_PAGE)
-		page_nodes_forget(fs->page_nodes, node.number, 1);
+	if (r) {
+		look_forget(fs, look);
+		look->node.kind = NODE_NONE;
+	}
 	if (!r && !look_visible(look, viewer))
 		r = -ENOENT;
 	return r;

@@ -74,7 +74,7 @@ struct walk_entry {
 	uint64_t next; /* offset after it */
 };
 
-/* @listing: a number of its own for each open of the directory. False: no memory. */
+/* @viewer counts in ns/ and sessions/. @listing: a number of its own for each open of the directory. False: no memory. */
 bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir, const struct viewer *viewer, uint64_t listing);
 /* The first entry at or after @offset, 0 being the beginning; false: there is none. */
 bool walk_next(struct walk *walk, uint64_t offset, struct walk_entry *entry);

@@ -99,7 +99,7 @@ size_t index_memory_bytes(const struct index *index)
 	return sizeof(*index) + (size_t)index->record_top * sizeof(struct record) + keymap_memory_bytes(&index->map) +
 	       keymap_memory_bytes(&index->orphans) + arena_memory_bytes(&index->arena) +
 	       policy_lru.memory_bytes(index->pages) + policy_lru.memory_bytes(index->rows) +
-	       policy_lru.memory_bytes(index->lost);
+	       policy_lru.memory_bytes(index->lost) + resume_memo_bytes(index->memo);
 }
 
 const struct index_counters *index_counters(const struct index *index)

@@ -259,7 +259,8 @@ struct index_walk {
 	uint64_t breaks;
 };
 /* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
- * mended it meanwhile: that makes a listing of a broken chain cost its length and not its square. Without the lock. */
+ * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
+ * lock. */
 void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 
 enum { INDEX_E_MORE = 2 };

@@ -62,6 +62,7 @@ struct index {
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
 	struct index_memo *memo; /* resume.c */
 	uint64_t breaks;         /* committed page values dropped by themselves, and children that lost their parent */
+	uint64_t mends;          /* page values settled, and orphans that found their parent */
 };
 
 extern const struct index_sink index_no_sink;
@@ -285,6 +286,7 @@ void policy_views(struct index *index, struct policy_view views[2]);
 /* ---- resume.c -------------------------------------------------------------------------------------------------- */
 
 struct index_memo *resume_memo_new(void); /* NULL: no memory; to be freed with free() */
+size_t resume_memo_bytes(const struct index_memo *memo); /* touched */
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 

@@ -232,6 +232,7 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 			continue;
 		link_cut(index, o);
 		attach(index, o, parent, at);
+		index->mends++;
 	}
 	if (page == INDEX_PAGE_ROW || !index->zero_page_records)
 		return;

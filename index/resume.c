@@ -14,8 +14,9 @@
  *            PENDING -> UNKNOWN   the walk was given up
  *
  * Good news stays true until a committed value is dropped by itself or children lose their parent: index->breaks counts
- * both, and another count empties the memo. Bad news may turn good by any commit, which nothing counts: it is believed
- * only for as long as the caller's `batch` is the same. Whatever else changes a record (shorter, gone, its number used
+ * both, and another count empties the memo. Bad news may turn good when a value is settled or an orphan finds its parent:
+ * index->mends counts both. It is believed while nothing mends, and by walks of one `batch`, so that a listing beside puts
+ * does not walk a broken chain again for each of its records. Whatever else changes a record (shorter, gone, its number used
  * again) changes its generation, which the memo names.
  *
  * One walk has the memo at a time. One that comes while another lies between two stays under the lock does without.
@@ -24,7 +25,7 @@
 
 #include <stdlib.h>
 
-#define MEMO_PLACES 65536u /* a power of two; a longer chain costs about (its records / this) steps a record */
+#define MEMO_PLACES 65536u /* of a longer chain, walking from far behind costs what is beyond them */
 #define MAX_RESTARTS 4u    /* after as many changes under its feet a walk goes on with what it has seen */
 #define NOT_BROKEN 0xffffu
 
@@ -33,7 +34,8 @@ enum memo_before { BEFORE_UNKNOWN, BEFORE_PENDING, BEFORE_GOOD, BEFORE_BAD };
 struct memo_place {
 	uint32_t record, generation;
 	uint32_t next;    /* of the walk's list, INDEX_NONE = last */
-	uint32_t batch;   /* in which `broken` and BAD are believed */
+	uint32_t batch;   /* in which `broken` and BAD are believed, */
+	uint32_t mends;   /* or while this many were mended (low bits) */
 	uint16_t pages, broken;
 	uint8_t before;   /* enum memo_before */
 	bool listed;      /* stands in the walk's list, whatever it is about by now */
@@ -45,6 +47,7 @@ struct index_memo {
 	const struct index_walk *user; /* NULL = nobody */
 	uint32_t list;                 /* places that are or were PENDING */
 	uint16_t epoch;                /* from 1 on */
+	uint32_t touched;              /* places ever used are below */
 	struct memo_place at[MEMO_PLACES];
 };
 
@@ -69,10 +72,19 @@ static void memo_empty(struct index_memo *memo, uint64_t breaks)
 	}
 }
 
-static struct memo_place *memo_find(const struct index_walk *walk, struct index_memo *memo, uint32_t generation)
+size_t resume_memo_bytes(const struct index_memo *memo)
 {
-	struct memo_place *m = &memo->at[walk->at % MEMO_PLACES];
+	return memo->touched * sizeof(memo->at[0]);
+}
 
+static struct memo_place *memo_find(const struct index *index, const struct index_walk *walk)
+{
+	struct index_memo *memo = index->memo;
+	struct memo_place *m = &memo->at[walk->at % MEMO_PLACES];
+	uint32_t generation = walk->at_generation, mends = (uint32_t)index->mends;
+
+	if (memo->touched <= walk->at % MEMO_PLACES)
+		memo->touched = walk->at % MEMO_PLACES + 1;
 	if (m->epoch != memo->epoch)
 		*m = (struct memo_place){.record = INDEX_NONE, .next = INDEX_NONE, .epoch = memo->epoch};
 	if (m->record != walk->at || m->generation != generation) {
@@ -82,11 +94,14 @@ static struct memo_place *memo_find(const struct index_walk *walk, struct index_
 		m->broken = NOT_BROKEN;
 		m->before = BEFORE_UNKNOWN;
 	}
-	if (!walk->batch || m->batch != walk->batch) { /* bad news of another time */
-		m->batch = walk->batch;
+	if (m->mends != mends && (!walk->batch || m->batch != walk->batch)) { /* bad news of another time */
 		m->broken = NOT_BROKEN;
 		if (m->before == BEFORE_BAD)
 			m->before = BEFORE_UNKNOWN;
+		m->batch = walk->batch;
+		m->mends = mends;
+	} else if (walk->batch) {
+		m->batch = walk->batch;
 	}
 	return m;
 }
@@ -251,7 +266,7 @@ static int go_up(struct index *index, struct index_walk *walk)
 /* One record of the way: as go_up, but INDEX_E_MORE may also mean that @budget is used up. */
 static int step(struct index *index, struct index_walk *walk, struct index_memo *memo, uint32_t *budget)
 {
-	struct memo_place *m = memo ? memo_find(walk, memo, walk->at_generation) : NULL;
+	struct memo_place *m = memo ? memo_find(index, walk) : NULL;
 	int r;
 
 	--*budget;

@@ -125,6 +125,7 @@ void index_settle(struct index *index, uint32_t entry)
 		for (uint32_t i = 0; i < n; i++)
 			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
 		index->counters.pages += !others;
+		index->mends++;
 	}
 	*word &= ~WORD_PREPARED;
 	__atomic_store_n(&e->group, 0, __ATOMIC_RELEASE);

@@ -298,7 +298,7 @@ static void show_holding(struct session_info *info, const struct holding *h, uin
 static void show_holdings(struct session *s, struct session_info *info, uint64_t now_ns)
 {
 	for (uint32_t b = 0; b < SESSION_BUCKETS;) {
-		uint32_t end = b + SESSION_BUCKETS / 16;
+		uint32_t end = b + SESSION_BUCKETS / 64; /* of 4,096 holdings some 64 */
 
 		lock_take(&s->lock);
 		for (; b < end; b++)

@@ -199,7 +199,8 @@ ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generat
 /* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
 
 /* As space_record_list, of those records that one can resume from now. A chain of n records costs n steps to list; that it
- * is broken is believed within one @listing (any number that others do not have) for a quarter of a second. */
+ * is broken is believed until a value is committed, and within one @listing (any number that others do not have) for a
+ * quarter of a second. */
 uint32_t space_checkpoint_list(struct space *space, uint64_t listing, uint32_t *cursor, struct record_label *ret,
 			       uint32_t capacity);
 /* By endpoint key; -ENOENT: there is no such record, or one cannot resume from it now. A look at its chain that nobody has

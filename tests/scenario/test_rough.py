@@ -206,7 +206,7 @@ def test_rsync(load, tmp_path):
     for name, content in expected.items():
         assert (tmp_path / "records" / name / "pages").read_bytes() == content
         assert os.readlink(tmp_path / "checkpoints" / name) == "../records/" + name
-    r = run("rsync", "-rl", str(tmp_path / "records"), d.path("ns/x/"))  # the other way nothing goes
+    r = run("rsync", "-rlI", str(tmp_path / "records"), d.path("ns/x/"))  # the other way nothing goes
     assert r.returncode != 0
     assert set(os.listdir(d.path("ns/x/records"))) == set(expected)
 
