@@ -47,7 +47,8 @@ struct fs {
 	struct notifier *notifier;
 	struct doorman *doorman;
 	struct fuse_session *session;
-	_Atomic uint64_t ctls[HOST_MAX_SESSIONS]; /* [number % HOST_MAX_SESSIONS] handle of a session's ctl, or of one before */
+	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
+	_Atomic uint64_t ctls[HOST_MAX_SESSIONS];
 	_Atomic uint64_t listings; /* directories opened so far */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Node ids: what a file of the mount is, packed in 64 bits. They are computed, so there is no table to keep and forget has
- * nothing to do; but for pages/<key>, whose number stands for a key in a table (fs/page_nodes.h). The inode number that users see is the node id; the root's is 1, as FUSE wants.
+ * Node ids: what a file of the mount is, packed in 64 bits. They are computed, so there is no table to keep and forget
+ * has nothing to do; but for pages/<key>, whose number stands for a key in a table (fs/page_nodes.h). The inode number
+ * that users see is the node id; the root's is 1, as FUSE wants.
  *
  *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number 18
  *   of everything else    0 | kind 7 | number of the namespace, session or page node 56

@@ -131,8 +131,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->notifier = notifier_new(fs);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->namespaces ||
-		!fs->doorman)
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier ||
+		!fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	r = open_host(fs, why);
 	if (r)

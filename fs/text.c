@@ -45,10 +45,10 @@ static const char readme[] =
 	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-static void print_namespace_health(
-	const struct namespace_info *info, bool seen, FILE *lines, char *why, size_t why_bytes)
+/* @lines NULL: the viewer does not see it. */
+static void print_namespace_health(const struct namespace_info *info, FILE *lines, char *why, size_t why_bytes)
 {
-	const char *name = seen ? info->name : "that others may not see";
+	const char *name = lines ? info->name : "(not yours to see)";
 	struct space_report report;
 
 	if (!info->space) {
@@ -83,10 +83,8 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 	FILE *lines = open_memstream(&spaces, &size);
 
 	while (lines && namespaces_next(fs->namespaces, after, &info) == 0) {
-		bool seen = viewer_sees(viewer, &info.access);
-
 		after = info.number;
-		print_namespace_health(&info, seen, seen ? lines : NULL, why, sizeof(why));
+		print_namespace_health(&info, viewer_sees(viewer, &info.access) ? lines : NULL, why, sizeof(why));
 		space_unref(&info.space);
 	}
 	if (lines)

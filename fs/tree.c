@@ -318,7 +318,8 @@ static int find_page(struct fs *fs, const struct look *dir, const char *name, st
 	struct key key;
 	bool surplus;
 
-	if (!dir->namespace.space || strlen(name) != 2 * sizeof(key.bytes) || !hex_parse(name, sizeof(key.bytes), key.bytes) ||
+	if (!dir->namespace.space || strlen(name) != 2 * sizeof(key.bytes) ||
+		!hex_parse(name, sizeof(key.bytes), key.bytes) ||
 		space_page_find(dir->namespace.space, &key, &info) != 0)
 		return -ENOENT;
 	*node = (struct node){.kind = NODE_PAGE};

@@ -287,7 +287,7 @@ static void show_holding(struct session_info *info, const struct holding *h, uin
 		info->shown++;
 	for (; at && info->holding[at - 1].age_ns < age_ns; at--)
 		info->holding[at] = info->holding[at - 1];
-	info->holding[at] = (struct session_holding){ .kind = kinds[h->kind], .id = h->id, .age_ns = age_ns, .busy = h->busy };
+	info->holding[at] = (struct session_holding){ kinds[h->kind], h->id, age_ns, h->busy, 0, 0 };
 	if (!h->busy) { /* else its request may be writing there */
 		info->holding[at].values = h->values;
 		info->holding[at].bytes = h->bytes;

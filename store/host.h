@@ -218,8 +218,8 @@ struct page_info {
 };
 /* -ENOENT: none of its values is there. */
 int space_page_find(struct space *space, const struct key *key, struct page_info *ret);
-/* Bytes of the page from @offset on, as space_record_read of its place in `pages`. The key is looked up anew: -ENOENT when the
- * page has gone, wherever else it stands meanwhile its own bytes. */
+/* Bytes of the page from @offset on, as space_record_read of its place in `pages`. The key is looked up anew: its own bytes
+ * wherever it stands meanwhile, -ENOENT when it has gone. */
 ssize_t space_page_read(struct space *space, const struct key *key, uint64_t offset, void *to, size_t bytes);
 
 #endif

@@ -78,7 +78,7 @@ struct session_holding {
 	const char *kind; /* "put", "get", "handle" */
 	uint64_t id;
 	uint64_t age_ns;
-	bool busy;        /* a request works on it now; its values and bytes are of before */
+	bool busy;        /* a request works on it now: values and bytes are not told, 0 */
 	uint32_t values;  /* put: given slots and not ended; get: handed out; handle: keys that hit, to be transferred */
 	uint64_t bytes;   /* of them: put: of slots; get, handle: without padding */
 };

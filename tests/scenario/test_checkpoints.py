@@ -135,6 +135,7 @@ def test_a_long_chain_costs_its_length(daemon, slower):
         assert time.monotonic() - began < 20 * slower
 
 
+@pytest.mark.concurrency
 def test_listed_while_records_come_and_go(daemon, peer):
     """What is listed can be resolved, or is gone: never an error of another kind, never another's target."""
     d = daemon("--memory", "16M")

@@ -4,6 +4,8 @@ import errno
 import os
 import time
 
+import pytest
+
 from mounted import PLAIN_LAYOUT, wait_for
 from peers import value_of
 from raw import Client, errno_of, key
@@ -86,6 +88,7 @@ def test_gone_and_back(daemon):
     assert errno_of(os.stat, d.path("ns/y/pages", a[1].hex())) == errno.ENOENT
 
 
+@pytest.mark.concurrency
 def test_bytes_are_never_anothers(daemon, peer):
     d = daemon("--memory", "16M")
     d.namespace(layout=dict(PLAIN_LAYOUT, memory={"floor": 16 << 20}))

@@ -136,6 +136,7 @@ def test_writing_where_nothing_can_be_written(load):
         assert errno_of(os.open, folder, os.O_WRONLY) == errno.EISDIR, folder
 
 
+@pytest.mark.concurrency
 def test_lookups_of_what_is_being_evicted(load):
     """Every read is whole and right or says that it is gone."""
     d, outcomes, failures = load.d, {}, []

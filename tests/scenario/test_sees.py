@@ -190,6 +190,7 @@ def test_more_than_is_listed_is_counted(daemon):
         assert len(text) < 20000
 
 
+@pytest.mark.concurrency
 def test_requests_under_way(daemon, peer):
     d = daemon()
     d.namespace()
