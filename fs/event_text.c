@@ -32,7 +32,6 @@ static const char *const names[EVENT_KINDS] = {
 static const char *const reasons[] = {
 	[HOST_WHY_ROOM] = "room",
 	[HOST_WHY_HAND] = "hand",
-	[HOST_WHY_RESET] = "reset",
 	[HOST_WHY_LOST] = "lost",
 };
 #define REASONS (sizeof(reasons) / sizeof(reasons[0]))

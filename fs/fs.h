@@ -27,6 +27,7 @@ struct doorman;
 struct handles;
 struct namespaces;
 struct notifier;
+struct page_nodes;
 struct requests;
 struct watch;
 
@@ -46,12 +47,16 @@ struct fs {
 	struct host *host;
 	struct namespaces *namespaces;
 	struct handles *handles;
+	struct page_nodes *page_nodes;
 	struct calls *calls;
 	struct notifier *notifier;
 	struct watch *watch;
 	struct requests *requests;
 	struct doorman *doorman;
 	struct fuse_session *session;
+	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
+	_Atomic uint64_t ctls[HOST_MAX_SESSIONS];
+	_Atomic uint64_t listings; /* directories opened so far */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */

@@ -189,13 +189,15 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 {
 	const struct operation *op = call->operation;
 
-	call->began_ns = clock_now_ns();
+	uint64_t now_ns = clock_now_ns();
+
+	call->began_ns = now_ns;
 	loop_follow(call->arg.call.cpu);
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
 		r = ctl_request_begin(
-			call->ctl, call->arg.call.seq, nr, &result, call->arg.bytes, op->bytes, &call->why);
+			call->ctl, call->arg.call.seq, nr, now_ns, &result, call->arg.bytes, op->bytes, &call->why);
 		if (r == CTL_E_REPEATED) {
 			uint64_t handle = ctl_handle(call->ctl);
 			unsigned char reply[CTL_ANSWER_BYTES];
@@ -216,7 +218,7 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 		return;
 	}
 	uint32_t patience = call->arg.call.deadline_ms ? call->arg.call.deadline_ms : op->deadline_ms;
-	call->deadline_ns = clock_now_ns() + patience * 1000000ull;
+	call->deadline_ns = now_ns + patience * 1000000ull;
 	call->change = calls_change(fs->calls, ctl_serial(call->ctl));
 	if (!op->forgettable)
 		ctl_note_asked(call->ctl);

@@ -329,6 +329,9 @@ static void gather(struct page *p, struct fs *fs, const struct viewer *viewer, s
 
 static void host(struct page *p, struct fs *fs, const struct sums *sums)
 {
+	struct notifier_count count;
+
+	notifier_count(fs->notifier, &count);
 	family(p, "build_info", "", "gauge", "1, with the version of the daemon and of its control ABI");
 	sample(p, "build_info", "");
 	label(p, "{", "version", version_text);
@@ -348,8 +351,9 @@ static void host(struct page *p, struct fs *fs, const struct sums *sums)
 	of_host(p, "events", "_total", "events noted", watch_count(fs->watch));
 	of_host(p, "events_lost", "_total", "events that readers of the file were too slow for", watch_lost(fs->watch));
 	of_host(p, "events_readers", "", "opens of the file events", watch_readers(fs->watch));
-	of_host(p, "names_dropped", "_total", "names that the kernel was not told to forget",
-		notifier_dropped(fs->notifier));
+	of_host(p, "names_told", "_total", "names that the kernel was told to forget", count.told);
+	of_host(p, "names_pending", "", "names that the kernel has yet to be told to forget", count.pending);
+	of_host(p, "names_dropped", "_total", "names that the kernel was not told to forget", count.dropped);
 }
 
 int metrics_text(struct fs *fs, const struct viewer *viewer, struct text **ret)

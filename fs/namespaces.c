@@ -13,6 +13,7 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
+#include "fs/notifier.h"
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
@@ -404,6 +405,7 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 		forget(n, number, name);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "segment", name, serial, -1);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "tables", name, serial, -1);
+		notifier_namespace(n->fs->notifier, number, name, true);
 		log_info("namespace %s is removed", name);
 	}
 	space_unref(&space);
@@ -420,6 +422,8 @@ int namespaces_set_access(struct namespaces *n, uint64_t number, const struct sp
 	if (a)
 		a->access = *access;
 	r = describe_and_drop(n, a, &info);
+	if (!r)
+		notifier_namespace(n->fs->notifier, number, info.name, false);
 	if (!r && info.space) {
 		space_set_access(info.space, access);
 		watch_space_access(n->fs->watch, space_serial(info.space), access);

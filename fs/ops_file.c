@@ -29,10 +29,16 @@ static int keep_text(struct fs *fs, struct text *text, struct fuse_file_info *fi
 	return -ENFILE;
 }
 
-static int open_text(struct fs *fs, const struct look *look, struct fuse_file_info *fi)
+static int open_text(fuse_req_t req, const struct look *look, struct fuse_file_info *fi)
 {
+	struct fs *fs = fuse_req_userdata(req);
+	struct viewer viewer;
 	struct text *text;
-	int r = text_new(fs, look, &text);
+
+	viewer_of(req, &viewer);
+	if (!look_visible(look, &viewer))
+		return -ENOENT;
+	int r = text_new(fs, look, &viewer, &text);
 
 	return r ? r : keep_text(fs, text, fi);
 }
@@ -93,7 +99,7 @@ static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_i
 		return open_pending_layout(fs, look, fi);
 	if (writes || fi->flags & O_TRUNC)
 		return -EPERM; /* root passes the kernel's check of the mode */
-	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW) {
+	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW || look->node.kind == NODE_PAGE) {
 		fi->fh = 0;
 		return 0;
 	}
@@ -101,7 +107,7 @@ static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_i
 		return open_events(req, fi);
 	if (look->node.kind == NODE_METRICS)
 		return open_metrics(req, fi);
-	return open_text(fs, look, fi);
+	return open_text(req, look, fi);
 }
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -166,18 +172,21 @@ static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t siz
 	handles_put(fs->handles, handle);
 }
 
-static void read_record(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
+static void read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
 {
 	char *buffer = loop_scratch();
 	struct look look;
 	ssize_t n = look_at(fs, ino, &look);
 
-	if (n == 0 && look.node.kind != NODE_PAGES && look.node.kind != NODE_ROW)
-		n = -EINVAL;
-	else if (n == 0)
+	if (size > LOOP_SCRATCH_BYTES)
+		size = LOOP_SCRATCH_BYTES;
+	if (n == 0 && look.node.kind == NODE_PAGE)
+		n = space_page_read(look.namespace.space, &look.key, offset, buffer, size);
+	else if (n == 0 && (look.node.kind == NODE_PAGES || look.node.kind == NODE_ROW))
 		n = space_record_read(look.namespace.space, look.record.number, look.record.generation,
-			look.node.kind == NODE_ROW, offset, buffer,
-			size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES);
+			look.node.kind == NODE_ROW, offset, buffer, size);
+	else if (n == 0)
+		n = -EINVAL;
 	look_end(&look);
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
@@ -195,7 +204,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 	else if (fi->fh)
 		read_text(req, fs, fi->fh, size, (uint64_t)offset);
 	else
-		read_record(req, fs, ino, size, (uint64_t)offset);
+		read_values(req, fs, ino, size, (uint64_t)offset);
 }
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *text, size_t size, off_t offset, struct fuse_file_info *fi)

@@ -22,6 +22,7 @@
 #include "fs/memory_limit.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "fs/requests.h"
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
@@ -165,13 +166,14 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
 	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS);
+	fs->page_nodes = page_nodes_new();
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
 	fs->watch = watch_new(fs);
 	fs->requests = requests_new((unsigned)fs->config->loop_threads);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->watch ||
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
 		!fs->requests || !fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
@@ -217,6 +219,7 @@ static void close_parts(struct fs *fs)
 	calls_free(&fs->calls);
 	if (fs->session)
 		fuse_session_destroy(fs->session);
+	page_nodes_free(&fs->page_nodes);
 	fs->session = NULL;
 	buffers_deinit(&fs->buffers);
 	closep(&fs->over);

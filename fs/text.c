@@ -10,6 +10,7 @@
 #include "fs/client/prefixfs_abi.h"
 #include "fs/health.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 #include "fs/version.h"
 #include "store/base/cleanup.h"
@@ -24,7 +25,7 @@ static const char readme[] =
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
-	"tiers                   one line a tier: bytes, bytes used, state\n"
+	"tiers                   one line a tier: bytes, bytes used, state; and of each namespace that you may read\n"
 	"metrics                 all counters for Prometheus, of the namespaces that you may read\n"
 	"events                  what happens, one JSON object a line; reading waits for more: cat events | jq .\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
@@ -37,6 +38,8 @@ static const char readme[] =
 	"    header              everything about it, one `name: value` a line\n"
 	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
 	"    parent              link to the record that it follows\n"
+	"  checkpoints/          links to those records that one can resume from now\n"
+	"  pages/<key>           one page by its key; not listed\n"
 	"\n"
 	"To make a namespace:    mkdir ns/x && cat layout.json > ns/x/layout\n"
 	"                        a layout that is refused leaves its reason in ns/x/layout.error\n"
@@ -44,41 +47,52 @@ static const char readme[] =
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
 	"To pin a record:        setfattr -n user.prefixfs.pin -v 1 ns/x/records/<name>      `getfattr -d` shows the others\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
+	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-/* A line for each namespace, and what is wrong with them. */
-static void print_namespaces(struct fs *fs, FILE *lines, FILE *reasons)
+/* What is told about one namespace: to who does not see it, that it is not well. */
+static void print_namespace_health(
+	const struct fs *fs, const struct namespace_info *info, bool seen, FILE *lines, FILE *reasons)
+{
+	char wrong[EVENT_TEXT_BYTES];
+	struct space_report report;
+
+	if (!info->space) {
+		if (seen)
+			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info->name);
+		return;
+	}
+	space_report(info->space, &report);
+	if (seen)
+		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
+			info->name, segment_backing_name(segment_backing(space_segment(info->space))),
+			report.resident_bytes, report.granted_bytes);
+	if (health_is_degraded(fs, info, &report, wrong))
+		fprintf(reasons, "%s; ", seen ? wrong : "a namespace that is not yours to see is not well");
+}
+
+static void print_namespaces(struct fs *fs, const struct viewer *viewer, FILE *lines, FILE *reasons)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
-	char wrong[EVENT_TEXT_BYTES];
 
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {
-		struct space_report report;
-
 		after = info.number;
-		if (!info.space) {
-			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info.name);
-			continue;
-		}
-		space_report(info.space, &report);
-		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
-			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
-			report.resident_bytes, report.granted_bytes);
-		if (health_is_degraded(fs, &info, &report, wrong))
-			fprintf(reasons, "%s; ", wrong);
+		print_namespace_health(fs, &info, viewer_sees(viewer, &info.access), lines, reasons);
 		space_unref(&info.space);
 	}
 }
 
-static void print_health(struct fs *fs, FILE *to)
+/* Lines about namespaces are those that the viewer sees; whether the host is well is told to all, without a name. */
+static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
+	struct notifier_count count;
 	cleanup(freep) char *spaces = NULL, *why = NULL;
 	size_t size = 0, why_size = 0;
 	FILE *lines = open_memstream(&spaces, &size), *reasons = open_memstream(&why, &why_size);
 
 	if (lines && reasons)
-		print_namespaces(fs, lines, reasons);
+		print_namespaces(fs, viewer, lines, reasons);
 	if (lines)
 		fclose(lines);
 	if (reasons)
@@ -95,30 +109,32 @@ static void print_health(struct fs *fs, FILE *to)
 		fprintf(to, "last exit: %s\n", fs->last_exit);
 	if (fs->budget.error)
 		fprintf(to, "warning: %s\n", fs->budget.text);
-	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
+	notifier_count(fs->notifier, &count);
+	fprintf(to, "notices told: %" PRIu64 "\nnotices pending: %" PRIu64 "\nnotices dropped: %" PRIu64 "\n", count.told,
+		count.pending, count.dropped);
+	fprintf(to, "pages known by key: %u of %u\n%s", page_nodes_count(fs->page_nodes), PAGE_NODES_MAX,
+		spaces ? spaces : "");
 }
 
-static void print_tiers(struct fs *fs, FILE *to)
+static void print_tiers(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
+	struct namespace_info info;
 	struct host_report report;
+	uint64_t after = 0;
 
 	host_report(fs->host, &report);
 	fprintf(to, "memory bytes=%" PRIu64 " used=%" PRIu64 " state=ok\n", report.memory_bytes, report.used_bytes);
-}
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
+		struct space_report space;
 
-static void print_session(const struct session_info *s, FILE *to)
-{
-	fprintf(to,
-		"namespace: %s\npid: %d\nuid: %u\nattached: %s\nread_only: %s\nage_s: %" PRId64 "\nput_plans: %u\n"
-		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npins: %u\noldest_ms: %" PRIu64 "\n",
-		s->space, (int)s->pid, s->uid, s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
-		(int64_t)clock_wall_s() - s->opened_s, s->put_plans, s->get_plans, s->handles, s->prepared_bytes,
-		s->pins, s->oldest_ms);
-	if (s->rank == SESSION_RANK_NONE)
-		fprintf(to, "rank: none\n");
-	else
-		fprintf(to, "rank: %u\n", s->rank);
-	fprintf(to, "last error: %s\n", s->error[0] ? s->error : "none");
+		after = info.number;
+		if (info.space && viewer_sees(viewer, &info.access)) {
+			space_report(info.space, &space);
+			fprintf(to, "namespace %s: floor=%" PRIu64 " granted=%" PRIu64 " used=%" PRIu64 "\n", info.name,
+				space.floor_bytes, space.granted_bytes, space.slot_bytes);
+		}
+		space_unref(&info.space);
+	}
 }
 
 static void print_segment(struct fs *fs, struct space *space, FILE *to)
@@ -205,7 +221,7 @@ static void print_pending(struct fs *fs, uint64_t number, bool error, FILE *to)
 	free(text);
 }
 
-static void print_node(struct fs *fs, const struct look *look, FILE *to)
+static void print_node(struct fs *fs, const struct look *look, const struct viewer *viewer, FILE *to)
 {
 	struct space *space = look->namespace.space;
 
@@ -220,13 +236,10 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		config_print(fs->config, to);
 		break;
 	case NODE_HEALTH:
-		print_health(fs, to);
+		print_health(fs, viewer, to);
 		break;
 	case NODE_TIERS:
-		print_tiers(fs, to);
-		break;
-	case NODE_SESSION:
-		print_session(look->session, to);
+		print_tiers(fs, viewer, to);
 		break;
 	case NODE_LAYOUT:
 		if (space)
@@ -250,7 +263,7 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 	}
 }
 
-int text_new(struct fs *fs, const struct look *look, struct text **ret)
+int text_new(struct fs *fs, const struct look *look, const struct viewer *viewer, struct text **ret)
 {
 	struct record_info record;
 	bool header = look->node.kind == NODE_HEADER;
@@ -268,11 +281,15 @@ int text_new(struct fs *fs, const struct look *look, struct text **ret)
 	}
 	if (header)
 		print_header(&record, to);
+	else if (look->node.kind == NODE_SESSION)
+		r = text_print_session(fs, look->node.number, to);
 	else
-		print_node(fs, look, to);
-	if (fclose(to) != 0) {
+		print_node(fs, look, viewer, to);
+	if (fclose(to) != 0 && !r)
+		r = -ENOMEM;
+	if (r) {
 		text_free(text);
-		return -ENOMEM;
+		return r;
 	}
 	*ret = text;
 	return 0;

@@ -62,10 +62,11 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->now_s = (uint32_t)clock_wall_s();
 	policy_views(index, views);
 	index->records = memory_reserve(records_bytes(index), true);
+	index->memo = resume_memo_new();
 	index->pages = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->lost = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->rows = policy_lru.create(&views[1], tables->record_capacity, why);
-	if (!index->records || !index->pages || !index->lost || !index->rows ||
+	if (!index->records || !index->memo || !index->pages || !index->lost || !index->rows ||
 		keymap_init(
 			&index->map, config->max_pages + config->hollow_count, tables->entries, sizeof(struct entry)) ||
 		keymap_init(&index->orphans, tables->record_capacity, tables->records, sizeof(struct record_entry)) ||
@@ -93,6 +94,7 @@ void index_free(struct index **indexp)
 	keymap_deinit(&index->map);
 	keymap_deinit(&index->orphans);
 	arena_deinit(&index->arena);
+	free(index->memo);
 	free(index);
 }
 
@@ -101,7 +103,7 @@ size_t index_memory_bytes(const struct index *index)
 	return sizeof(*index) + (size_t)index->record_top * sizeof(struct record) + keymap_memory_bytes(&index->map) +
 	       keymap_memory_bytes(&index->orphans) + arena_memory_bytes(&index->arena) +
 	       policy_lru.memory_bytes(index->pages) + policy_lru.memory_bytes(index->rows) +
-	       policy_lru.memory_bytes(index->lost);
+	       policy_lru.memory_bytes(index->lost) + resume_memo_bytes(index->memo);
 }
 
 const struct index_counters *index_counters(const struct index *index)

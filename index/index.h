@@ -294,6 +294,32 @@ uint32_t index_hidden(const struct index *index); /* records that resets hid and
 uint32_t index_next_record(struct index *index, uint32_t *cursor);
 uint32_t index_record_limit(const struct index *index); /* numbers ever used are below */
 
+/* ---- resuming ------------------------------------------------------------------------------------------------ */
+
+/* A walk up the chain of one record, in bounded stays under the lock. The caller's; begun for each record anew. */
+struct index_walk {
+	uint32_t record, generation;    /* that was asked about */
+	uint32_t at, at_generation;     /* where it stands; INDEX_NONE = not begun, or ended */
+	uint32_t page, pages;           /* there: looked at, and needed */
+	uint32_t batch, restarts;
+	uint64_t breaks;
+};
+/* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
+ * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
+ * lock. */
+void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
+
+enum { INDEX_E_MORE = 2 };
+/* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
+ * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
+ * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
+ * up: drop the lock and call again. What changes between two stays is noticed where it matters: a chain that stays as it is
+ * is never misjudged, and one that changes is judged as it was when it was looked at. Remembers what it finds about the
+ * records on its way (65,536 of them), so that walking a chain of n records from each of them costs n steps. */
+int index_record_restorable(struct index *index, struct index_walk *walk, uint32_t *budget);
+/* Gives a walk up that answered INDEX_E_MORE last. */
+void index_walk_end(struct index *index, struct index_walk *walk);
+
 /* ---- proving it ---------------------------------------------------------------------------------------------- */
 
 /* Builds the empty index from the tables alone. What was not committed goes: its entries are quarantined with their group

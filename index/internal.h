@@ -79,6 +79,9 @@ struct index {
 	} loss; /* news.c */
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
+	struct index_memo *memo; /* resume.c */
+	uint64_t breaks;         /* committed page values dropped by themselves, and children that lost their parent */
+	uint64_t mends;          /* page values settled, and orphans that found their parent */
 };
 
 extern const struct index_sink index_no_sink;
@@ -205,6 +208,27 @@ static inline bool fits_row(const void *context, uint32_t ref)
 	return e->page == INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
+/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
+static inline bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
+{
+	const struct layout *l = index->layout;
+
+	for (uint32_t mask = class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
+
+		if (c >= l->classes)
+			break;
+		if (layout_is_row(l, c) || !layout_has_value(l, c, consumed))
+			continue;
+		const uint32_t *word = words + l->class[c].first_column;
+
+		for (uint32_t s = 0; s < l->class[c].shares; s++)
+			if (!word_committed(index, word[s]))
+				return false;
+	}
+	return true;
+}
+
 /* Entry that stands in the map for @key's page, or for its row; INDEX_NONE. */
 static inline uint32_t anchor_page(const struct index *index, const struct key *key)
 {
@@ -313,6 +337,10 @@ void policy_views(struct index *index, struct policy_view views[2]);
 void hold_forget(struct index *index, uint32_t record); /* a held record goes */
 /* A hidden record has become idle, or has not: if so it is on the list of those that go. */
 void hidden_review(struct index *index, uint32_t record);
+/* ---- resume.c -------------------------------------------------------------------------------------------------- */
+
+struct index_memo *resume_memo_new(void); /* NULL: no memory; to be freed with free() */
+size_t resume_memo_bytes(const struct index_memo *memo); /* touched */
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 

@@ -235,6 +235,7 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 			continue;
 		link_cut(index, o);
 		attach(index, o, parent, at);
+		index->mends++;
 	}
 	if (page == INDEX_PAGE_ROW || !index->zero_page_records)
 		return;
@@ -263,6 +264,7 @@ void link_disown(struct index *index, uint32_t record, uint32_t page)
 			continue;
 		link_cut(index, c);
 		link_find(index, c);
+		index->breaks++;
 	}
 }
 

@@ -14,16 +14,17 @@ static inline void tell(struct index *index, enum index_news_kind kind, uint64_t
 	index->news(index->news_context, kind, index->why, consumed, endpoint, pages, row_values);
 }
 
-static inline bool anybody(const struct index *index)
+/* Is it worth telling? What a reset hid was told by that. */
+static inline bool telling(const struct index *index, const struct record *r)
 {
-	return index->news && !index->rebuilding;
+	return index->news && !index->rebuilding && !record_hidden(index, r);
 }
 
 void news_stored(struct index *index, const struct record *r)
 {
 	const struct record_entry *t = record_table(index, record_number(index, r));
 
-	if (!anybody(index))
+	if (!telling(index, r))
 		return;
 	if (r->flags & RECORD_FLAG_ROW)
 		tell(index, INDEX_NEWS_STORED, t->consumed, &t->endpoint, r->pages,
@@ -36,7 +37,7 @@ void news_row_joined(struct index *index, const struct record *r)
 {
 	const struct record_entry *t = record_table(index, record_number(index, r));
 
-	if (anybody(index))
+	if (telling(index, r))
 		tell(index, INDEX_NEWS_STORED, t->consumed, &t->endpoint, 0, 1);
 }
 
@@ -45,7 +46,7 @@ void loss_begin(struct index *index, const struct record *r)
 	uint32_t number = record_number(index, r);
 	const struct record_entry *t = record_table(index, number);
 
-	if (r->state != RECORD_LIVE || !anybody(index) || index->loss.record == number)
+	if (r->state != RECORD_LIVE || !telling(index, r) || index->loss.record == number)
 		return;
 	assert(index->loss.record == INDEX_NONE);
 	index->loss.record = number;
@@ -86,6 +87,6 @@ void news_gone(struct index *index, const struct record *r)
 
 	if (index->loss.record == record_number(index, r))
 		loss_end(index, r);
-	else if (r->state == RECORD_LIVE && (r->pages || r->flags & RECORD_FLAG_ROW) && anybody(index))
+	else if (r->state == RECORD_LIVE && (r->pages || r->flags & RECORD_FLAG_ROW) && telling(index, r))
 		tell(index, INDEX_NEWS_EVICTED, t->consumed, &t->endpoint, r->pages, 0);
 }

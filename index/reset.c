@@ -21,6 +21,7 @@ uint64_t index_reset(struct index *index)
 	lock_assert_held(index->guard);
 	__atomic_store_n(&index->tables->header->generation, generation, __ATOMIC_RELEASE);
 	index->era = (uint32_t)generation;
+	index->breaks++;
 	index->hidden = index->records_used;
 	index->retire_at = 0;
 	index->retire_end = index->record_top;

@@ -125,6 +125,7 @@ void index_settle(struct index *index, uint32_t entry)
 		for (uint32_t i = 0; i < n; i++)
 			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
 		index->counters.pages += !others;
+		index->mends++;
 	} else if (r->state == RECORD_LIVE) {
 		uint32_t n, committed = 0;
 		const uint32_t *words = place_words(index, r, INDEX_PAGE_ROW, &n);
@@ -169,6 +170,7 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 	bool last = place_count_values(index, r, page) == 1;
 	bool committed = !(*word & WORD_PREPARED);
 
+	index->breaks += committed && page != INDEX_PAGE_ROW;
 	index->why = committed ? INDEX_WHY_HAND : INDEX_WHY_LOST;
 	if (last && committed && page == INDEX_PAGE_ROW)
 		loss_row(index, r);

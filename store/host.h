@@ -51,7 +51,7 @@ enum host_event_kind {
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
 };
 
-enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST, HOST_WHY_RESET };
+enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST };
 
 struct host_event {
 	enum host_event_kind kind;
@@ -190,6 +190,16 @@ struct record_info {
 	uint64_t parent_consumed;
 };
 
+struct record_label { /* a record in a listing */
+	uint32_t number, generation;
+	uint64_t consumed;
+	struct key endpoint;
+};
+
+/* Visible records from *cursor (a record number, 0 at first) on, in the order of their numbers, which stay while others come
+ * and go. Returns how many of @capacity were written, 0 at the end only; *cursor goes on behind the last. The lock is held
+ * for at most 64 records at a time. */
+uint32_t space_record_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity);
 /* Next visible record at or after *cursor (a record number); 1, or 0 at the end. Never holds the lock for long. */
 int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret);
 /* By endpoint key; -ENOENT. Marks its name as known to the kernel when @known. */
@@ -209,5 +219,31 @@ int space_record_drop_row(struct space *space, uint32_t number, uint32_t generat
  * absent, -ENOENT, -EIO. Blocks on the tier. */
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes);
+
+/* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
+
+/* As space_record_list, of those records that one can resume from now. A chain of n records costs n steps to list; that it
+ * is broken is believed until a value is committed, and within one @listing (any number that others do not have) for a
+ * quarter of a second. */
+uint32_t space_checkpoint_list(struct space *space, uint64_t listing, uint32_t *cursor, struct record_label *ret,
+			       uint32_t capacity);
+/* By endpoint key; -ENOENT: there is no such record, or one cannot resume from it now. A look at its chain that nobody has
+ * looked at before takes a step a record, in stays of 64 under the lock. */
+int space_checkpoint_find(struct space *space, const struct key *endpoint, struct record_info *ret);
+/* By number and generation. */
+int space_checkpoint_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
+
+/* ---- one page by its key ----------------------------------------------------------------------------------------- */
+
+struct page_info {
+	uint64_t bytes;    /* of all its values, class after class, share after share, each with its padding */
+	uint64_t consumed; /* tokens at its end */
+	int64_t created_s, last_use_s; /* of its record */
+};
+/* -ENOENT: none of its values is there. */
+int space_page_find(struct space *space, const struct key *key, struct page_info *ret);
+/* Bytes of the page from @offset on, as space_record_read of its place in `pages`. The key is looked up anew: its own bytes
+ * wherever it stands meanwhile, -ENOENT when it has gone. */
+ssize_t space_page_read(struct space *space, const struct key *key, uint64_t offset, void *to, size_t bytes);
 
 #endif

@@ -355,6 +355,8 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 	}
 	vec32_push(&k->plan->values, entry);
 	call->session->prepared_bytes += class->slot_bytes;
+	k->plan->holding.bytes += class->slot_bytes;
+	k->plan->holding.values++;
 	k->new_values++;
 	return entry;
 }

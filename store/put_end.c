@@ -17,12 +17,15 @@
 /* ---- without commit ------------------------------------------------------------------------------------------- */
 
 /* A quarantined slot's entry is remembered before its name goes: a failed push leaks it, never reuses it. */
-static bool undo_value(struct session *session, uint32_t entry, struct vec32 *quarantine_to,
+static bool undo_value(struct session *session, struct put_plan *plan, uint32_t entry, struct vec32 *quarantine_to,
 		       const struct index_sink *sink)
 {
 	struct space *space = session->space;
+	uint64_t bytes = slots_slot_bytes(space->slots, entry);
 
-	session->prepared_bytes -= slots_slot_bytes(space->slots, entry);
+	session->prepared_bytes -= bytes;
+	plan->holding.bytes -= bytes;
+	plan->holding.values--;
 	space->stats.slots_prepared--;
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
@@ -49,7 +52,7 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
 		for (; value < group->values && left; value++, left--)
-			undo_value(session, plan->values.at[value], quarantine_to, &sink);
+			undo_value(session, plan, plan->values.at[value], quarantine_to, &sink);
 		for (; value == group->values && record < group->records && left; record++, left--)
 			index_record_abandon(space->index, plan->records.at[record], &sink);
 		for (; record == group->records && pin < group->pins && left; pin++, left--)
@@ -172,7 +175,7 @@ static uint8_t group_waits(struct space *space, const struct put_plan *plan, uin
 }
 
 /* Under the lock: a committed value is no longer its group's. */
-static void settle_value(struct session *session, uint32_t entry)
+static void settle_value(struct session *session, struct put_plan *plan, uint32_t entry)
 {
 	struct space *space = session->space;
 	const struct entry *e = &space->tables.entries[entry];
@@ -183,6 +186,8 @@ static void settle_value(struct session *session, uint32_t entry)
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
 	session->prepared_bytes -= share->slot_bytes;
+	plan->holding.bytes -= share->slot_bytes;
+	plan->holding.values--;
 }
 
 /* Under the lock: commits the current group as far as @left operations go; true when it is done. */
@@ -197,7 +202,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		group->published = 1;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
-		settle_value(call->session, plan->values.at[call->value]);
+		settle_value(call->session, plan, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
 	for (; call->record < group->records && *left; call->record++, --*left)
@@ -410,25 +415,6 @@ void put_plan_destroy(struct holding *holding)
 	vec32_free(&plan->pins);
 	vec32_free(&plan->records);
 	free(plan);
-}
-
-/* Called under the session lock for an idle plan. */
-uint64_t put_plan_prepared_bytes(const struct session *s, const struct holding *holding)
-{
-	const struct put_plan *plan = (const struct put_plan *)holding;
-	const struct layout *layout = s->space->layout;
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < plan->groups; i++) {
-		if (plan->group[i].status != PUT_OK && plan->group[i].status != PUT_PENDING)
-			continue;
-		for (uint32_t v = GROUP_FROM(plan, i, values); v < plan->group[i].values; v++) {
-			const struct entry *e = &s->space->tables.entries[plan->values.at[v]];
-
-			bytes += layout->class[e->class_index].share[e->share].slot_bytes;
-		}
-	}
-	return bytes;
 }
 
 struct put_plan **put_plan_next(struct put_plan *plan)

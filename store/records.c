@@ -2,22 +2,19 @@
  *
  * Records as the mount shows them: walking, finding, describing, reading, evicting.
  */
-#include "store/host.h"
-
 #include <errno.h>
 #include <string.h>
 
-#include "store/space.h"
+#include "store/records_private.h"
 
-static bool record_current(struct space *space, uint32_t number, uint32_t generation)
+bool record_current(struct space *space, uint32_t number, uint32_t generation)
 {
 	lock_assert_held(&space->lock);
 	return number < index_record_limit(space->index) && index_record_visible(space->index, number) &&
 	       index_record(space->index, number)->generation == generation;
 }
 
-/* Bytes of one page as `pages` shows it: every column's slot. */
-static uint64_t page_stride(const struct layout *layout)
+uint64_t records_page_bytes(const struct layout *layout)
 {
 	uint64_t bytes = 0;
 
@@ -45,7 +42,7 @@ static void describe_parent(struct space *space, const struct record *record, st
 	index_record_name(space->index, record->parent, &ret->parent_consumed, &ret->parent_endpoint);
 }
 
-static void describe(struct space *space, uint32_t number, struct record_info *ret)
+void record_describe(struct space *space, uint32_t number, struct record_info *ret)
 {
 	const struct layout *layout = space->layout;
 	const struct record *record = index_record(space->index, number);
@@ -64,7 +61,7 @@ static void describe(struct space *space, uint32_t number, struct record_info *r
 	ret->pages = record->pages;
 	ret->pins = record->pins;
 	ret->children = record->children;
-	ret->page_bytes = record->pages * page_stride(layout);
+	ret->page_bytes = record->pages * records_page_bytes(layout);
 	for (uint32_t c = 0; c < layout->row_columns; c++) {
 		bool committed;
 
@@ -107,6 +104,29 @@ static int count_values(struct space *space, struct record_info *info)
 	return 0;
 }
 
+uint32_t space_record_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity)
+{
+	uint32_t n = 0, end, limit;
+
+	do {
+		lock_take(&space->lock);
+		end = *cursor + INDEX_STEP_KEYS;
+		while (n < capacity && *cursor < end) {
+			uint32_t number = index_next_record(space->index, cursor);
+
+			if (number == INDEX_NONE)
+				break;
+			ret[n].number = number;
+			ret[n].generation = index_record(space->index, number)->generation;
+			index_record_name(space->index, number, &ret[n].consumed, &ret[n].endpoint);
+			n++;
+		}
+		limit = index_record_limit(space->index);
+		lock_drop(&space->lock);
+	} while (n < capacity && *cursor < limit);
+	return n;
+}
+
 int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret)
 {
 	for (;;) {
@@ -116,7 +136,7 @@ int space_record_next(struct space *space, uint32_t *cursor, struct record_info 
 		number = index_next_record(space->index, cursor);
 		limit = index_record_limit(space->index);
 		if (number != INDEX_NONE)
-			describe(space, number, ret);
+			record_describe(space, number, ret);
 		lock_drop(&space->lock);
 		if (number != INDEX_NONE)
 			return 1;
@@ -134,7 +154,7 @@ int space_record_find(struct space *space, const struct key *endpoint, bool know
 	if (number != INDEX_NONE && !index_record_visible(space->index, number))
 		number = INDEX_NONE;
 	if (number != INDEX_NONE) {
-		describe(space, number, ret);
+		record_describe(space, number, ret);
 		if (known)
 			index_record(space->index, number)->flags |= RECORD_FLAG_KNOWN;
 	}
@@ -149,7 +169,7 @@ int space_record_get(struct space *space, uint32_t number, uint32_t generation, 
 	lock_take(&space->lock);
 	current = record_current(space, number, generation);
 	if (current)
-		describe(space, number, ret);
+		record_describe(space, number, ret);
 	lock_drop(&space->lock);
 	return current ? count_values(space, ret) : -ENOENT;
 }
@@ -231,7 +251,7 @@ struct piece {
 static int locate(struct space *space, uint32_t number, bool row, uint64_t offset, struct piece *ret)
 {
 	const struct layout *layout = space->layout;
-	uint64_t stride = row ? row_stride(layout) : page_stride(layout);
+	uint64_t stride = row ? row_stride(layout) : records_page_bytes(layout);
 	uint16_t page = row ? INDEX_PAGE_ROW : (uint16_t)(offset / stride);
 	uint64_t within = row ? offset : offset % stride;
 
@@ -282,7 +302,7 @@ static uint64_t file_size(struct space *space, uint32_t number, bool row)
 {
 	const struct record *record = index_record(space->index, number);
 
-	return row ? row_stride(space->layout) : record->pages * page_stride(space->layout);
+	return row ? row_stride(space->layout) : record->pages * records_page_bytes(space->layout);
 }
 
 /* One piece at @offset: held by a pin while it is read. Bytes, 0 at the end, or an error. */
@@ -326,7 +346,7 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 	if (r) {
 		struct host_event event = {
 			.kind = HOST_EVENT_CORRUPT,
-			.pages = row ? INDEX_PAGE_ROW : (uint32_t)(offset / page_stride(space->layout)),
+			.pages = row ? INDEX_PAGE_ROW : (uint32_t)(offset / records_page_bytes(space->layout)),
 		};
 
 		space->stats.read_errors++;

@@ -531,6 +531,7 @@ void session_note_error(struct session *s, uint64_t seq, uint32_t op, const stru
 	lock_take(&s->lock);
 	s->error_seq = seq;
 	s->error_op = op;
+	s->error_ns = clock_now_ns();
 	s->error = *why;
 	lock_drop(&s->lock);
 }

@@ -618,7 +618,7 @@ static inline void news_fill(const struct space *space, struct host_event *event
 			     uint32_t row_values)
 {
 	event->kind = (enum host_event_kind)kind;
-	event->why = space->by_reset ? HOST_WHY_RESET : (enum host_event_why)why;
+	event->why = (enum host_event_why)why;
 	event->consumed = consumed;
 	event->endpoint = *endpoint;
 	event->number = row_values;

@@ -56,7 +56,6 @@ struct space {
 	struct host_event notes[SPACE_NOTES]; /* (lock) of space_notes_begin .. space_notes_end */
 	uint32_t note_count;        /* (lock) */
 	bool noting;                /* (lock) */
-	bool by_reset;              /* (lock) what goes now goes by RESET, whatever the index says */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */

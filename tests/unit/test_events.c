@@ -131,7 +131,7 @@ static void test_other_fields(void **state)
 	struct host_event noted[] = {
 		{.kind = HOST_EVENT_GRANT, .bytes = 1ull << 40, .class_index = 3, .share = 63},
 		{.kind = HOST_EVENT_SESSION_ENDED, .number = 1ull << 50, .pid = 1 << 22},
-		{.kind = HOST_EVENT_TRIMMED, .why = HOST_WHY_RESET, .pages = 65535, .consumed = 1ull << 60},
+		{.kind = HOST_EVENT_TRIMMED, .why = HOST_WHY_LOST, .pages = 65535, .consumed = 1ull << 60},
 	};
 	struct event e[3];
 	uint64_t first;
@@ -143,7 +143,7 @@ static void test_other_fields(void **state)
 	assert_int_equal(e[0].other.share, 63);
 	assert_int_equal(e[1].number, 1ull << 50);
 	assert_int_equal(e[1].other.pid, 1 << 22);
-	assert_int_equal(e[2].why, HOST_WHY_RESET);
+	assert_int_equal(e[2].why, HOST_WHY_LOST);
 	assert_int_equal(e[2].pages, 65535);
 	assert_int_equal(e[2].record.consumed, 1ull << 60);
 	for (unsigned i = 0; i < 3; i++)
