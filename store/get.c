@@ -470,7 +470,7 @@ static void get_start_finish(struct get_start *call)
 		return;
 	}
 	call->bytes = handle_bytes(call, layout, deepest);
-	h->holding.values = deepest + 1 - h->first;
+	h->holding.values = h->holding.sized = deepest + 1 - h->first;
 	h->holding.bytes = call->bytes;
 	list_missing(call, deepest);
 	session_unclaim(call->session, &h->holding);

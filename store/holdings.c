@@ -302,7 +302,7 @@ static void show_holding(struct session_info *info, const struct holding *h, uin
 	info->holding[at] = (struct session_holding){ kinds[h->kind], h->id, age_ns, h->busy, 0, 0 };
 	if (!h->busy) { /* else its request may be writing there */
 		info->holding[at].values = h->values;
-		info->holding[at].bytes = h->bytes;
+		info->holding[at].bytes = h->sized ? (uint64_t)((double)h->bytes * h->values / h->sized) : 0;
 	}
 }
 

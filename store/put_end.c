@@ -17,15 +17,12 @@
 /* ---- without commit ------------------------------------------------------------------------------------------- */
 
 /* A quarantined slot's entry is remembered before its name goes: a failed push leaks it, never reuses it. */
-static bool undo_value(struct session *session, struct put_plan *plan, uint32_t entry, struct vec32 *quarantine_to,
+static bool undo_value(struct session *session, uint32_t entry, struct vec32 *quarantine_to,
 		       const struct index_sink *sink)
 {
 	struct space *space = session->space;
-	uint64_t bytes = slots_slot_bytes(space->slots, entry);
 
-	session->prepared_bytes -= bytes;
-	plan->holding.bytes -= bytes;
-	plan->holding.values--;
+	session->prepared_bytes -= slots_slot_bytes(space->slots, entry);
 	space->stats.slots_prepared--;
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
@@ -52,7 +49,7 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
 		for (; value < group->values && left; value++, left--)
-			undo_value(session, plan, plan->values.at[value], quarantine_to, &sink);
+			undo_value(session, plan->values.at[value], quarantine_to, &sink);
 		for (; value == group->values && record < group->records && left; record++, left--)
 			index_record_abandon(space->index, plan->records.at[record], &sink);
 		for (; record == group->records && pin < group->pins && left; pin++, left--)
@@ -71,6 +68,7 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 	} while (!left);
 	space_retire(space);
 	group->status = status;
+	plan->holding.values -= group->values - GROUP_FROM(plan, i, values);
 	plan->any_lost |= status == PUT_LOST;
 	plan->open--;
 }
@@ -175,7 +173,7 @@ static uint8_t group_waits(struct space *space, const struct put_plan *plan, uin
 }
 
 /* Under the lock: a committed value is no longer its group's. */
-static void settle_value(struct session *session, struct put_plan *plan, uint32_t entry)
+static void settle_value(struct session *session, uint32_t entry)
 {
 	struct space *space = session->space;
 	const struct entry *e = &space->tables.entries[entry];
@@ -186,8 +184,6 @@ static void settle_value(struct session *session, struct put_plan *plan, uint32_
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
 	session->prepared_bytes -= share->slot_bytes;
-	plan->holding.bytes -= share->slot_bytes;
-	plan->holding.values--;
 }
 
 /* Under the lock: commits the current group as far as @left operations go; true when it is done. */
@@ -202,7 +198,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		group->published = 1;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
-		settle_value(call->session, plan, plan->values.at[call->value]);
+		settle_value(call->session, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
 	for (; call->record < group->records && *left; call->record++, --*left)
@@ -215,6 +211,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		return false;
 	space->stats.groups_committed++;
 	group->status = PUT_COMMITTED;
+	plan->holding.values -= group->values - GROUP_FROM(plan, call->group, values);
 	plan->any_committed = true;
 	plan->open--;
 	return true;

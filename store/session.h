@@ -80,7 +80,7 @@ struct session_holding {
 	uint64_t age_ns;
 	bool busy;        /* a request works on it now: values and bytes are not told, 0 */
 	uint32_t values;  /* put: given slots and not ended; get: handed out; handle: keys that hit, to be transferred */
-	uint64_t bytes;   /* of them: put: of slots; get, handle: without padding */
+	uint64_t bytes;   /* of them: put: of slots; get, handle: without padding. In proportion once some of them ended */
 };
 
 struct session_info {

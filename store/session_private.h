@@ -35,7 +35,8 @@ struct holding {
 	uint64_t used_ns;     /* (session lock) end of the last request that worked on it */
 	enum holding_kind kind;
 	bool busy;            /* (session lock) a request works on it */
-	uint32_t values;      /* what it had when a request last left it (session_unclaim): for display */
+	uint32_t values;      /* for sessions/<id>: what it had when a request last left it (session_unclaim) */
+	uint32_t sized;       /* values that `bytes` is the size of */
 	uint64_t bytes;
 };
 

@@ -344,8 +344,7 @@ static void transfer_finish(struct get_transfer *call)
 	move_pins(call);
 	h->next = call->end;
 	h->holding.values = call->last + 1 - call->end;
-	h->holding.bytes -= call->bytes < h->holding.bytes ? call->bytes : h->holding.bytes;
-	call->p->holding.values = call->values;
+	call->p->holding.values = call->p->holding.sized = call->values;
 	call->p->holding.bytes = call->bytes;
 	call->delivered_len = call->to;
 	call->handle_ended = call->to == call->boundary;
