@@ -25,6 +25,11 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_PROBE)] = &ioctl_probe,
 	[_IOC_NR(PFS_IOC_STAT)] = &ioctl_stat,
 	[_IOC_NR(PFS_IOC_LAST_ERROR)] = &ioctl_last_error,
+	[_IOC_NR(PFS_IOC_TOUCH)] = &ioctl_touch,
+	[_IOC_NR(PFS_IOC_REMOVE)] = &ioctl_remove,
+	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
+	[_IOC_NR(PFS_IOC_DRAIN)] = &ioctl_drain,
+	[_IOC_NR(PFS_IOC_RESET)] = &ioctl_reset,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 

@@ -238,4 +238,8 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.statfs = op_statfs,
 	.ioctl = ioctl_receive,
 	.poll = op_poll,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.setxattr = op_setxattr,
+	.removexattr = op_removexattr,
 };

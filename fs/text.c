@@ -39,6 +39,7 @@ static const char readme[] =
 	"                        a layout that is refused leaves its reason in ns/x/layout.error\n"
 	"To remove it:           rmdir ns/x        all records go with it; refused while a session is open\n"
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
+	"To pin a record:        setfattr -n user.prefixfs.pin -v 1 ns/x/records/<name>      `getfattr -d` shows the others\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
@@ -186,8 +187,9 @@ static void print_header(const struct record_info *r, FILE *to)
 		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n",
 		yes(r->whole), yes(r->pinned), r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values,
 		r->row_bytes);
-	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\n",
-		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s);
+	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\nhits: %" PRIu64
+		"\n",
+		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s, r->hits);
 	fprintf(to, "number: %u\ngeneration: %u\n", r->number, r->generation);
 }
 

@@ -82,7 +82,7 @@ static void enter(struct index *index, uint32_t record)
 
 void candidate_consider(struct index *index, uint32_t record)
 {
-	if (!index->records[record].pins)
+	if (!index->records[record].pins && !record_hidden(index, &index->records[record]))
 		enter(index, record);
 }
 
@@ -90,6 +90,8 @@ void candidate_withdraw(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
+	if (record_hidden(index, r)) /* the orders were emptied */
+		return;
 	if (r->policy_slot != INDEX_NONE)
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE)
@@ -100,28 +102,12 @@ void candidate_recheck(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
+	if (record_hidden(index, r))
+		return;
 	if (r->policy_slot != INDEX_NONE && !page_candidate(r))
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE && !row_candidate(r))
 		policy_lru.remove(index->rows, record);
-}
-
-void index_hold(struct index *index, uint32_t record, bool hold)
-{
-	struct record *r = &index->records[record];
-	struct record_entry *t = record_table(index, record);
-
-	lock_assert_held(index->guard);
-	assert(r->state != RECORD_FREE);
-	if (hold) {
-		r->flags |= RECORD_FLAG_HELD;
-		__atomic_store_n(&t->flags, t->flags | RECORD_PINNED, __ATOMIC_RELEASE);
-		candidate_withdraw(index, record);
-	} else {
-		r->flags &= (uint8_t)~RECORD_FLAG_HELD;
-		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_PINNED, __ATOMIC_RELEASE);
-		candidate_consider(index, record);
-	}
 }
 
 /* ---- the fate of victims --------------------------------------------------------------------------------------- */

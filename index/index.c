@@ -49,7 +49,8 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->guard = config->guard;
 	index->page_columns = config->layout->page_columns;
 	index->row_columns = config->layout->row_columns;
-	index->record_free = INDEX_NONE;
+	index->record_free = index->going = INDEX_NONE;
+	index->era = (uint32_t)tables->header->generation;
 	index->hollow_first = config->hollow_first;
 	index->hollow_count = config->hollow_count;
 	index->gone = config->gone;
@@ -121,6 +122,8 @@ bool index_record_visible(const struct index *index, uint32_t number)
 {
 	const struct record *r = &index->records[number];
 
+	if (record_hidden(index, r))
+		return false;
 	if (r->state == RECORD_LIVE)
 		return r->pages || r->flags & RECORD_FLAG_ROW;
 	return r->state == RECORD_FILLING && tables_committed(index->tables, record_table(index, number)->group);

@@ -17,6 +17,7 @@
  *   FILLING     closed; its group is not committed: pinned by the plan, invisible, never a victim
  *   LIVE        published                                index_record_publish
  *   freed       its last page or value went; number and generation are reused
+ *   any of them, of an older generation than the index's (index_reset): found by nobody, no victim; let go when it is idle
  *
  * A record's parent link leads to the record and page that its first page follows. A parent that is not known makes it
  * an orphan, found again by its parent key when that page comes. A parent that goes (abort) makes its children orphans.
@@ -42,7 +43,7 @@
 
 struct index;
 
-enum record_state { RECORD_FREE, RECORD_OPEN, RECORD_FILLING, RECORD_LIVE };
+enum record_state { RECORD_FREE, RECORD_OPEN, RECORD_FILLING, RECORD_LIVE, RECORD_GOING /* of an older generation, idle */ };
 
 /* A record as the running process sees it; its persistent half has the same number in tables->records. */
 struct record {
@@ -64,6 +65,7 @@ struct record {
 	uint8_t flags;          /* RECORD_FLAG_* */
 	uint16_t deepest;       /* no child is linked to a later page than this one */
 	uint16_t selected;      /* values owed while SELECTED */
+	uint32_t era;           /* as record_entry.generation */
 };
 _Static_assert(sizeof(struct record) <= 64, "one cache line");
 
@@ -170,6 +172,8 @@ void index_unpin(struct index *index, uint32_t record, const struct index_sink *
 uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
+/* A GET_START uses @record. */
+void index_count_hit(struct index *index, uint32_t record);
 
 /* ---- putting ------------------------------------------------------------------------------------------------- */
 
@@ -239,8 +243,35 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
 
-/* An operator's pin: as long as @hold it is no victim. Kept in the tables. */
+/* An operator's pin: as long as @hold it is no victim. Kept in the tables. What it takes then is counted until it is let
+ * go or goes: all values that its pages and its row can have. */
 void index_hold(struct index *index, uint32_t record, bool hold);
+uint64_t index_hold_bytes(const struct index *index, uint32_t record); /* what it would be counted as */
+uint64_t index_held_bytes(const struct index *index);                  /* of all that are held */
+
+/* ---- by hand --------------------------------------------------------------------------------------------------- */
+
+enum index_removal { INDEX_REMOVED, INDEX_ABSENT, INDEX_BUSY };
+
+/* The values of @class_mask at @key go, of a state class those of the row there, all or none. BUSY: a record that has one
+ * is pinned or held, or one is not settled, or the WHOLE ring cannot go; the whole of which goes with one of its values.
+ * (Of a key whose page and row are of two rings one may go and the other be BUSY.) *ret_values: how many went. @hash is the key's, of index_prefetch. */
+enum index_removal index_remove(struct index *index, const struct key *key, uint64_t hash, uint32_t class_mask,
+				const struct index_sink *sink, uint32_t *ret_values);
+/* The row of a record goes. -ENODATA without a committed one; -EBUSY while the record is pinned, held, WHOLE, or
+ * values of it are not settled. @record must be visible. */
+int index_drop_row(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
+
+/* A new generation, which is returned: nothing that is there is found any more; what is not held by a pin or a plan goes with
+ * index_retire. Pins stay good. Takes the same time however much there is. */
+uint64_t index_reset(struct index *index);
+uint64_t index_generation(const struct index *index);
+/* Is that still one of the index's own generation? */
+bool index_record_current(const struct index *index, uint32_t record);
+/* Lets up to INDEX_STEP_KEYS pages go of what resets hid and nobody holds, or looks at as many records for such. False:
+ * there is none left for now. *ret_values is raised by the values that went; may be NULL. */
+bool index_retire(struct index *index, const struct index_sink *sink, uint64_t *ret_values);
+uint32_t index_hidden(const struct index *index); /* records that resets hid and that are not gone yet */
 
 /* ---- reading it as a tree ------------------------------------------------------------------------------------ */
 

@@ -12,6 +12,7 @@
  *   - a record that goes as a whole (all of a WHOLE ring, a removed name): its flags fall to 0 first (one store), then
  *     its entries; a rebuild frees entries whose record is not in use, and the rest of a broken ring
  *   - a page that turns hollow: its hollow entry is sealed before its last value goes
+ *   - a reset: one store to the header's generation. A rebuild takes records of that one alone
  *   - twins: the row entries' `record` changes one by one, the survivor takes flags and ring, then the zero-page record
  *     goes; a rebuild joins what it finds on both sides
  */
@@ -52,6 +53,12 @@ struct index {
 	uint32_t now_s;
 
 	uint32_t page_columns, row_columns;
+	uint32_t era;          /* low bits of the tables' generation */
+	uint32_t records_used; /* numbers that are not free */
+	uint32_t hidden;       /* records of older eras: 0 = every name in the map is of this one (reset.c) */
+	uint32_t going;        /* list of those that are idle, through record.next */
+	uint32_t retire_at, retire_end; /* numbers that are still to be looked at for such */
+	uint64_t held_units;   /* sum over held records */
 	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
 	uint32_t hollow_first, hollow_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
@@ -159,14 +166,31 @@ static inline uint64_t place_hash(const struct index *index, const struct key *k
 	return page == INDEX_PAGE_ROW ? row_hash(hash) : hash;
 }
 
+/* Of an older generation: nobody finds it, its links are dead, it is in no order. */
+static inline bool record_hidden(const struct index *index, const struct record *r)
+{
+	return r->era != index->era;
+}
+
+static inline bool entry_hidden(const struct index *index, const struct entry *e)
+{
+	return __builtin_expect(index->hidden > 0, 0) && record_hidden(index, &index->records[e->record]);
+}
+
 static inline bool fits_page(const void *context, uint32_t ref)
 {
-	return ((const struct index *)context)->tables->entries[ref].page != INDEX_PAGE_ROW;
+	const struct index *index = context;
+	const struct entry *e = &index->tables->entries[ref];
+
+	return e->page != INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
 static inline bool fits_row(const void *context, uint32_t ref)
 {
-	return ((const struct index *)context)->tables->entries[ref].page == INDEX_PAGE_ROW;
+	const struct index *index = context;
+	const struct entry *e = &index->tables->entries[ref];
+
+	return e->page == INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
 /* Entry that stands in the map for @key's page, or for its row; INDEX_NONE. */
@@ -202,6 +226,7 @@ void link_find(struct index *index, uint32_t record);    /* links a record that 
 /* The same for a record that has just been made. @parent and @page: where its parent key is thought to stand. */
 void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page);
 uint32_t link_cut(struct index *index, uint32_t record); /* takes it from parent or orphans; the parent, INDEX_NONE */
+void link_orphan_remove(struct index *index, uint32_t record); /* from the orphans alone */
 /* @key's page or row has come to @record: what waits for it, or can now hang nearer, is linked to it. */
 void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key);
 static inline void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
@@ -247,6 +272,7 @@ uint32_t record_drop_last(struct index *index, uint32_t record, const struct ind
 uint32_t record_drop_row(struct index *index, uint32_t record, const struct index_sink *sink);
 void record_row_gone(struct index *index, uint32_t record); /* nothing stands at its row any more */
 void record_make_live(struct index *index, struct record *r);
+void record_name_goes(struct index *index, struct record *r); /* whoever has it cached is told, before it changes */
 
 /* ---- evict.c --------------------------------------------------------------------------------------------------- */
 
@@ -258,6 +284,12 @@ void victim_resolve(struct index *index, uint32_t record, const struct index_sin
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);
+
+/* ---- hold.c, reset.c ------------------------------------------------------------------------------------------- */
+
+void hold_forget(struct index *index, uint32_t record); /* a held record goes */
+/* A hidden record has become idle, or has not: if so it is on the list of those that go. */
+void hidden_review(struct index *index, uint32_t record);
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 

@@ -41,7 +41,9 @@ uint32_t record_take_number(struct index *index)
 		.policy_slot = INDEX_NONE,
 		.row_slot = INDEX_NONE,
 		.generation = r->generation,
+		.era = index->era,
 	};
+	index->records_used++;
 	return number;
 }
 
@@ -49,6 +51,7 @@ void record_give_back_number(struct index *index, uint32_t number)
 {
 	struct record *r = &index->records[number];
 
+	index->records_used--;
 	r->state = RECORD_FREE;
 	r->flags = 0;
 	r->generation++;
@@ -131,6 +134,9 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	t->group = run->group;
 	t->whole_next = TABLES_NONE;
 	t->created_s = t->last_use_s = index->now_s;
+	t->hits = 0;
+	t->generation = index->era;
+	t->held_units = 0;
 	tables_seal_record(t, number);
 
 	if (run->flags & RECORD_WHOLE)
@@ -159,7 +165,7 @@ void record_copy_endpoint(struct index *index, struct record *r)
 }
 
 /* Whoever has its name cached is told before the name changes. */
-static void record_name_goes(struct index *index, struct record *r)
+void record_name_goes(struct index *index, struct record *r)
 {
 	const struct record_entry *t = record_table(index, record_number(index, r));
 
@@ -187,6 +193,8 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 /* Lets go what stands at the end and is of no use to anyone. */
 static void record_trim(struct index *index, struct record *r)
 {
+	if (record_hidden(index, r))
+		return;
 	if (record_is_zero(r)) {
 		if (r->flags & RECORD_FLAG_ROW && !r->children && !place_has_value(index, r, INDEX_PAGE_ROW)) {
 			place_empty(index, r, INDEX_PAGE_ROW, NULL);
@@ -230,7 +238,8 @@ bool index_record_close(struct index *index, uint32_t record)
 		return true;
 	}
 	if (r->flags & RECORD_FLAG_WHOLE) { /* the group goes on without it */
-		whole_remove(index, record);
+		if (!record_hidden(index, r)) /* else nobody walks the ring any more */
+			whole_remove(index, record);
 		record_leave_whole(index, r);
 	}
 	r->pins--;
@@ -310,10 +319,11 @@ uint32_t record_free(struct index *index, uint32_t record, const struct index_si
 	struct record *r = &index->records[record];
 	struct record_entry *t = record_table(index, record);
 
-	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN);
+	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN && !record_hidden(index, r));
 	if (r->flags & RECORD_FLAG_SELECTED)
 		victim_obsolete(index, r);
 	record_name_goes(index, r);
+	hold_forget(index, record);
 	candidate_withdraw(index, record);
 	/* A filling WHOLE record goes because its whole group does: nobody walks that ring any more. */
 	if (r->flags & RECORD_FLAG_WHOLE && r->state == RECORD_LIVE)
@@ -342,6 +352,10 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 
 		if (r->state == RECORD_OPEN || r->state == RECORD_FREE)
 			return;
+		if (record_hidden(index, r)) {
+			hidden_review(index, record);
+			return;
+		}
 		record_trim(index, r);
 		if (r->pages || r->flags & RECORD_FLAG_ROW) {
 			if (r->state != RECORD_LIVE)
@@ -365,6 +379,8 @@ void record_row_gone(struct index *index, uint32_t record)
 	struct record *r = &index->records[record];
 
 	r->flags &= (uint8_t)~RECORD_FLAG_ROW;
+	if (record_hidden(index, r))
+		return;
 	if (r->row_slot != INDEX_NONE)
 		policy_lru.remove(index->rows, record);
 	if (record_is_zero(r))

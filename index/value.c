@@ -137,9 +137,9 @@ void index_settle(struct index *index, uint32_t entry)
 }
 
 /* Does the place have to keep its name when its last value goes? */
-static bool name_needed(const struct record *r, uint32_t page)
+static bool name_needed(const struct record *r, uint32_t page, bool hidden)
 {
-	if (r->state != RECORD_LIVE) /* an abort: children become orphans */
+	if (r->state != RECORD_LIVE || hidden) /* an abort: children become orphans */
 		return false;
 	if (page == INDEX_PAGE_ROW)
 		return record_is_zero(r) && r->children > 0;
@@ -158,7 +158,7 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 	lock_assert_held(index->guard);
 	bool last = place_count_values(index, r, page) == 1;
 
-	if (last && name_needed(r, page))
+	if (last && name_needed(r, page, record_hidden(index, r)))
 		hollow = hollow_make(index, record, page, &e->key);
 	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
 	if (last && hollow == INDEX_NONE) {

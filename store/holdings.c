@@ -233,6 +233,18 @@ void host_maintain(struct host *host)
 {
 	uint64_t now_ns = clock_now_ns();
 
+	for (uint32_t i = 0; i < HOST_MAX_SPACES; i++) {
+		struct space *space = NULL;
+
+		lock_take(&host->lock);
+		if (i < host->space_count)
+			space = space_ref(host->spaces[i]);
+		lock_drop(&host->lock);
+		if (!space)
+			break;
+		space_maintain(space);
+		space_unref(&space);
+	}
 	for (uint32_t i = 0; i < HOST_MAX_SESSIONS; i++) {
 		struct session *s = NULL;
 

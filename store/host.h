@@ -119,7 +119,7 @@ const struct layout *space_layout(const struct space *space);
 void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
-uint64_t space_generation(const struct space *space);
+uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
 
 /* A snapshot of everything that is counted. */
 struct space_report {
@@ -130,7 +130,9 @@ struct space_report {
 	uint64_t grants_short;   /* grants in a row that found no memory; 0 once one does */
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
-	uint64_t records, pages, hollow_pages, orphans;
+	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
+	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;
 	uint64_t index_bytes, table_bytes; /* memory of the index; touched memory of the tables */
 	uint64_t prewarm_done, prewarm_goal; /* bytes */
@@ -171,6 +173,7 @@ struct record_info {
 	uint64_t row_bytes;       /* length of `row`, 0 = none */
 	uint64_t values, absent;  /* page values present and missing */
 	int64_t created_s, last_use_s;
+	uint64_t hits;            /* GET_STARTs that used it */
 	bool parent_visible;      /* the parent record is linked and visible */
 	struct key parent_endpoint;
 	uint64_t parent_consumed;
@@ -184,6 +187,12 @@ int space_record_find(struct space *space, const struct key *endpoint, bool know
 int space_record_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
 /* Evicts it whole: -EBUSY, -ENOTEMPTY, -ENOENT. With @check_only nothing is done but the checks. */
 int space_record_evict(struct space *space, uint32_t number, uint32_t generation, bool check_only, struct why *why);
+/* An operator's pin, kept until it is taken back, the record goes or the namespace is reset; idempotent. -ENOSPC over a tenth
+ * of the floor: the sentence has both numbers; -ENOENT. Short, under the space lock. */
+int space_record_pin(struct space *space, uint32_t number, uint32_t generation, struct why *why);
+int space_record_unpin(struct space *space, uint32_t number, uint32_t generation, struct why *why);
+/* The row goes. -ENODATA without one, -ENOENT, -EBUSY while the record is pinned by anybody, WHOLE or being filled. */
+int space_record_drop_row(struct space *space, uint32_t number, uint32_t generation, struct why *why);
 /* Bytes of `pages` (@row false) or `row` from @offset on: page, class, share, each value with its padding. At most
  * @bytes, short only at the end; the record is pinned meanwhile, so bytes are never another's. -ENODATA where a value is
  * absent, -ENOENT, -EIO. Blocks on the tier. */

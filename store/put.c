@@ -226,6 +226,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 	}
 	lock_take(&space->lock);
 	plan->serial = ++space->plan_serial;
+	plan->generation = atomic_load(&space->generation);
 	space->stats.put_calls++;
 	space->stats.put_plans++;
 	index_tick(space->index);
@@ -290,6 +291,10 @@ static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uin
 	uint32_t free = slots_free_count(space->slots, class_index, share, filter);
 	bool row = layout_is_row(k->layout, class_index);
 
+	if (!free && atomic_load(&space->hidden)) { /* what nobody finds any more goes first */
+		index_retire(space->index, &sink, &space->stats.values_reset);
+		free = slots_free_count(space->slots, class_index, share, filter);
+	}
 	if (!free && slots_free_count(space->slots, class_index, share, any))
 		return false;
 	if (!free && space_grow(space, class_index, share, s->node)) {
@@ -855,7 +860,7 @@ int put_start_step(struct put_start *call, struct why *why)
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = call->p, .layout = space->layout };
 	uint32_t stop = call->key + PUT_STEP_KEYS;
-	bool noroom = false, over;
+	bool noroom = false, over, stale;
 
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
@@ -869,7 +874,8 @@ int put_start_step(struct put_start *call, struct why *why)
 		lock_take(&space->lock);
 		k.new_values = 0;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
-		if (!over) {
+		stale = put_plan_stale(call->p, space);
+		if (!over && !stale) {
 			chunk_look(&k);
 			call->key += chunk_work(&k, &noroom);
 			chunk_let_go(&k);
@@ -879,6 +885,11 @@ int put_start_step(struct put_start *call, struct why *why)
 		call->new_values += k.new_values;
 		space_look_ahead(space);
 		lock_drop(&space->lock);
+		if (stale) {
+			call_undo(call);
+			return why_set(why, ESTALE, "the namespace was reset, to generation %llu, while the plan began",
+				       (unsigned long long)space_generation(space));
+		}
 		if (over) {
 			call_undo(call);
 			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);

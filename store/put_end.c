@@ -66,6 +66,7 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 		}
 		lock_drop(&space->lock);
 	} while (!left);
+	space_retire(space);
 	group->status = status;
 	plan->any_lost |= status == PUT_LOST;
 	plan->open--;
@@ -107,6 +108,7 @@ int put_end_begin(struct put_end *call, struct why *why)
 
 	call->done = 0;
 	call->outcome = PUT_OK;
+	call->stale = 0;
 	if (call->session->read_only)
 		return why_set(why, EROFS, "the session was opened read-only");
 	if (!call->plan)
@@ -248,6 +250,8 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 
 		if (open && !group->published && GROUP_FROM(call->p, call->group, waits) != group->waits)
 			break; /* asked about without the lock first */
+		if (open && !group->published && put_plan_stale(call->p, space))
+			break; /* likewise */
 		if (open && !commit_group(call, space, &left))
 			break;
 		answer_group(call);
@@ -270,6 +274,7 @@ static bool whole_may_commit(struct put_end *call, struct space *space)
 		return true;
 	}
 	if (state == PUT_LOST) {
+		call->stale += put_plan_stale(plan, space); /* that is why */
 		put_group_undo(call->session, plan, call->group, PUT_LOST, NULL);
 	} else {
 		group->status = PUT_PENDING;
@@ -299,18 +304,29 @@ int put_end_step(struct put_end *call, struct why *why)
 			answer_group(call);
 			continue;
 		}
+		if (open && !group->published && put_plan_stale(call->p, space)) {
+			call->stale++;
+			put_group_undo(call->session, call->p, call->group, PUT_LOST, NULL);
+			answer_group(call);
+			continue;
+		}
 		if (open && !group->published && GROUP_FROM(call->p, call->group, waits) != group->waits &&
 		    !whole_may_commit(call, space))
 			continue;
 		commit_some(call, space, last);
 	}
+	if (call->commit)
+		space_retire(space);
 	if (call->p->open) {
 		session_unclaim(call->session, &call->p->holding);
-		return 0;
+	} else {
+		call->outcome = put_plan_outcome(call->p);
+		put_plan_finish(call->session, call->p, call->seq);
 	}
-	call->outcome = put_plan_outcome(call->p);
-	put_plan_finish(call->session, call->p, call->seq);
-	return 0;
+	if (!call->stale)
+		return 0;
+	return why_set(why, ESTALE, "plan %llu: the namespace was reset, to generation %llu, since it began; %u groups are lost",
+		       (unsigned long long)call->plan, (unsigned long long)space_generation(space), call->stale);
 }
 
 /* ---- other ends ------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@ struct put_plan {
 	struct put_plan *next_unacked;
 	uint64_t end_seq;
 	uint64_t pending_since_ns; /* 0 = no group is PENDING */
+	uint64_t generation;       /* of the space when it began: of an older one nothing can be committed any more */
 	uint32_t serial;           /* of the plan in its space: owner of its groups */
 	uint32_t groups, open;     /* all; those that have not ended */
 	uint32_t group_capacity;
@@ -52,6 +53,12 @@ struct put_plan {
  * given back. In steps of INDEX_STEP_KEYS under the lock; the lock is not held. */
 void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, uint8_t status,
 		    struct vec32 *quarantine_to);
+
+/* Has the space been reset since? Only under the lock does the answer stay true. */
+static inline bool put_plan_stale(const struct put_plan *plan, const struct space *space)
+{
+	return plan->generation != atomic_load(&space->generation);
+}
 
 /* The plan has no open group: out of the session's table, its groups' numbers kept until @seq is acknowledged. */
 void put_plan_finish(struct session *session, struct put_plan *plan, uint64_t seq);

@@ -73,6 +73,7 @@ static void describe(struct space *space, uint32_t number, struct record_info *r
 	ret->row_bytes = ret->row_values ? row_stride(layout) : 0;
 	ret->created_s = entry->created_s;
 	ret->last_use_s = entry->last_use_s;
+	ret->hits = entry->hits;
 	describe_parent(space, record, ret);
 }
 
@@ -170,6 +171,49 @@ int space_record_evict(struct space *space, uint32_t number, uint32_t generation
 		space->stats.values_evicted += before - index_counters(space->index)->pages;
 		if (!r)
 			space_room(space);
+	}
+	lock_drop(&space->lock);
+	return r;
+}
+
+static int record_hold(struct space *space, uint32_t number, uint32_t generation, bool hold, struct why *why)
+{
+	bool changed;
+	int r;
+
+	lock_take(&space->lock);
+	r = record_current(space, number, generation) ? space_hold(space, number, hold, &changed, why) :
+							why_set(why, ENOENT, "the record is gone");
+	lock_drop(&space->lock);
+	return r;
+}
+
+int space_record_pin(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	return record_hold(space, number, generation, true, why);
+}
+
+int space_record_unpin(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	return record_hold(space, number, generation, false, why);
+}
+
+int space_record_drop_row(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	struct host_event event = { .kind = HOST_EVENT_ROW_DROPPED, .why = HOST_WHY_HAND };
+	struct index_sink sink = space_sink(space);
+	int r;
+
+	lock_take(&space->lock);
+	if (!record_current(space, number, generation)) {
+		r = why_set(why, ENOENT, "the record is gone");
+	} else {
+		index_record_name(space->index, number, &event.consumed, &event.endpoint);
+		r = index_drop_row(space->index, number, &sink, why);
+	}
+	if (!r) {
+		space_note(space, &event);
+		space_room(space);
 	}
 	lock_drop(&space->lock);
 	return r;
@@ -279,6 +323,7 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 	if (r)
 		space->stats.read_errors++;
 	lock_drop(&space->lock);
+	space_retire(space);
 	return r ? r : (ssize_t)n;
 }
 

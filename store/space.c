@@ -59,7 +59,7 @@ static int space_tables(struct space *space, uint64_t budget, uint32_t *ret_entr
 		.records = (uint32_t)names,
 		.groups = SPACE_GROUPS,
 		.entries = (uint32_t)(entries + hollow),
-		.generation = space->generation,
+		.generation = atomic_load(&space->generation),
 		.identity = space->layout->identity,
 		.fingerprint = space->layout->fingerprint,
 	};
@@ -293,7 +293,7 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	atomic_store(&space->refs, 1);
 	space->layout = layout;
 	space->tables_fd = -1;
-	space->generation = 1;
+	atomic_store(&space->generation, 1);
 	space->access = *access;
 	space->floor_bytes = layout->floor_bytes ? layout->floor_bytes : host->config.memory_bytes / 4;
 	lock_init(&space->lock, LOCK_SPACE);
@@ -357,7 +357,7 @@ struct segment *space_segment(struct space *space)
 
 uint64_t space_generation(const struct space *space)
 {
-	return space->generation;
+	return atomic_load(&space->generation);
 }
 
 void space_access(struct space *space, struct space_access *ret)
@@ -631,9 +631,13 @@ void space_report(struct space *space, struct space_report *ret)
 	r.victims_obsolete = counters->victims_obsolete;
 	r.victims_pending = counters->victims_pending;
 	r.index_bytes = index_memory_bytes(space->index);
+	r.pinned_bytes = index_held_bytes(space->index);
+	r.hidden_records = index_hidden(space->index);
+	r.generation = index_generation(space->index);
 	lock_drop(&space->lock);
 	reserved = atomic_load(&space->host->reserved_bytes);
 	r.floor_bytes = space->floor_bytes;
+	r.pinned_limit_bytes = space_pin_limit(space);
 	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) +
 			 (space->host->config.memory_bytes - reserved);
 	r.resident_bytes = segment_resident_bytes(space->segment);
@@ -674,6 +678,10 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(pages);
 	REPORT(hollow_pages);
 	REPORT(orphans);
+	REPORT(generation);
+	REPORT(hidden_records);
+	REPORT(pinned_bytes);
+	REPORT(pinned_limit_bytes);
 	REPORT(victims_selected);
 	REPORT(victims_freed);
 	REPORT(victims_restored);

@@ -30,7 +30,8 @@ struct space {
 	struct tables tables;
 	void *tables_memory;
 	int tables_fd;
-	uint64_t generation;
+	_Atomic uint64_t generation; /* of the index; changes under the lock */
+	_Atomic bool hidden;         /* a reset left records that are not gone yet; changes under the lock */
 	uint64_t floor_bytes;
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
@@ -81,6 +82,14 @@ void space_unquarantine(struct space *space, uint32_t entry);
 /* Under the lock: pins and unpins with their count. */
 void space_pin(struct space *space, uint32_t record);
 void space_unpin(struct space *space, uint32_t record);
+
+/* Under the lock: holds @record, which is visible, or lets it go, for an operator. ENOSPC over the limit. */
+int space_hold(struct space *space, uint32_t record, bool hold, bool *ret_changed, struct why *why);
+uint64_t space_pin_limit(const struct space *space); /* bytes that may be pinned */
+/* Without the lock, after something was unpinned: lets go what a reset left and nobody holds, a bounded part of it. Costs
+ * nothing when there is none. */
+void space_retire(struct space *space);
+void space_maintain(struct space *space); /* the same, a larger part; about once a second */
 
 /* With the lock held or without: hands a copy of @event to whoever watches. */
 void space_note(struct space *space, const struct host_event *event);

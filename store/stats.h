@@ -24,6 +24,9 @@
 	x(values_committed, "values committed")                                           \
 	x(bytes_committed, "payload bytes committed")                                     \
 	x(values_evicted, "values evicted")                                               \
+	x(values_removed, "values removed by key")                                        \
+	x(values_reset, "values that went with a reset")                                  \
+	x(resets, "generations begun")                                                    \
 	x(get_calls, "GET_START calls")                                                   \
 	x(keys_asked, "keys asked for by GET_START above have")                           \
 	x(keys_local, "keys that hit in memory")                                          \

@@ -207,24 +207,25 @@ int command_version(const struct command *self, int argc, char **argv)
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
-	char path[PATH_MAX], *text;
+	char path[PATH_MAX], *daemon = NULL;
 	json_t *out;
 
 	options_read(self, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
-	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi",
-		(int)PFS_ABI_VERSION);
 	if (mount) {
 		if (host_mounted(mount) || host_path(path, "%s/version", mount))
 			return 1;
-		text = host_read_file(path, NULL);
-		if (!text)
+		daemon = host_read_file(path, NULL);
+		if (!daemon)
 			return complain("%s: %s", path, strerror(errno));
-		text[strcspn(text, "\n")] = '\0';
-		json_object_set_new(out, "daemon", json_string(text));
-		free(text);
+		daemon[strcspn(daemon, "\n")] = '\0';
 	}
+	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi",
+		(int)PFS_ABI_VERSION);
+	if (daemon)
+		json_object_set_new(out, "daemon", json_string(daemon));
+	free(daemon);
 	show_object(out, json);
 	return 0;
 }

@@ -99,6 +99,9 @@ void conn_mark_lost(struct pfs_session *session, struct conn *conn);
 /* Does this errno, negative, say that the connection is gone? */
 bool conn_is_lost(int error);
 
+/* The daemon's own ESTALE to PUT_START and PUT_COMMIT: the namespace was reset since. The connection is good. */
+#define RESET_SINCE EREMCHG
+
 /* call.c */
 /* Areas of a connection's call buffer: waits until the session's deadline for room. */
 int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __u64 *ret_offset);

@@ -8,6 +8,8 @@
 
 #include "fs/client/client.h"
 
+#define RESET_TURNS 8u /* resets that one PUT_START lives through */
+
 static int check_request(const struct pfs_put_request *q)
 {
 	uint64_t sum = 0;
@@ -126,10 +128,15 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret)
 {
 	struct start start = {.request = request};
+	unsigned turn = 0;
 	int r = check_request(request);
 
 	if (!r)
-		r = conn_run(session, start_on, &start);
+		do /* after a reset nothing of it was kept: the next one begins in the new generation */
+			r = conn_run(session, start_on, &start);
+		while (r == -RESET_SINCE && ++turn < RESET_TURNS);
+	if (r == -RESET_SINCE)
+		r = -ESTALE;
 	if (r)
 		return r;
 	*ret = (struct pfs_put_result){
@@ -218,7 +225,7 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 		for (uint32_t i = 0; i < end.groups && status && !r; i++)
 			status[i] = end.outcome;
 	} else {
-		if (r == -EALREADY)
+		if (r == -EALREADY || r == -RESET_SINCE) /* its outcome and status say what became of it */
 			r = 0;
 		if (!r && status)
 			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));

@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from raw import Client, key, name_of
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SESSIONS = os.path.join(ROOT, "tests/data/coding_sessions.jsonl")
 SMALL = ["--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "1024"]
@@ -77,6 +79,36 @@ def test_mount_and_unmount_leave_nothing(cli):
     cli("unmount", cli.mount)
     assert not os.path.ismount(cli.mount)
     assert gone(parent)
+
+
+def test_pin_touch_drain_and_reset(cli):
+    cli("ns", "create", "x", *SMALL)
+    with Client(os.path.join(cli.mount, "ns/x/ctl")) as c:
+        c.acknowledge()
+        a = c.attached
+        keys = [key(1, i) for i in range(4)]
+        c.put_start(1, [(None, 4 * a.page_tokens, keys)])
+        c.put_end("PUT_COMMIT", 1)
+        record = name_of(4 * a.page_tokens, keys[-1])
+        out = cli.json("pin", "x", record)[0]
+        assert out["changed"] == 1 and out["gone"] == 0 and 0 < out["pinned_bytes"] <= out["limit_bytes"]
+        assert "pinned" in cli("evict", "x", record, rc=1)
+        assert cli.json("pin", "x", record)[0]["changed"] == 0
+        assert cli.json("touch", "x", record) == [{"touched": 1}]
+        out = cli.json("unpin", "x", record)[0]
+        assert out["changed"] == 1 and out["pinned_bytes"] == 0
+        assert "16 hex digits" in cli("pin", "x", "nothing", rc=1)
+        assert "No such file" in cli("pin", "x", name_of(64, key(9)), rc=1)
+        assert cli.json("drain", "x") == [{"drained": 0, "note": "no disk tier"}]
+        c.get_start(1, keys)
+        out = cli.json("reset", "x")[0]
+        assert out == {"generation": 2, "values": 0, "held_records": 1}
+        assert c.probe(keys).hits == 0
+        c.call("GET_CANCEL", handle=1)
+    for command in ("pin", "unpin", "touch", "drain", "reset"):
+        assert "NAMESPACE" in cli(command, "--help")
+        assert command in cli(command, rc=2)
+        assert "y" in cli(command, "y", *([record] if command in ("pin", "unpin", "touch") else []), rc=1)
 
 
 def test_what_makes_and_takes_away_speaks_json(cli):

@@ -35,13 +35,20 @@ GOOD = {
     "RELEASE": ({"plans_offset": 0, "status_offset": 4096, "count": 1}, errno.ENOENT),
     "PROBE": ({"keys_offset": 0, "hits_offset": 4096, "keys": 4}, 0),
     "STAT": ({"text_offset": 0, "capacity": 4096}, 0),
+    "TOUCH": ({"keys_offset": 0, "keys": 4}, 0),
+    "REMOVE": ({"keys_offset": 0, "keys": 4, "answers_offset": 4096}, 0),
+    "PIN": ({"keys_offset": 0, "keys": 4, "answers_offset": 4096}, 0),
+    "DRAIN": ({}, 0),
+    "RESET": ({}, 0),
 }
 SPANS = [("SEGMENTS", "ranges_offset"), ("SEGMENTS_ACK", "acks_offset"), ("PUT_START", "groups_offset"),
          ("PUT_START", "keys_offset"), ("PUT_START", "answers_offset"), ("PUT_START", "status_offset"),
          ("PUT_COMMIT", "status_offset"), ("PUT_ABORT", "status_offset"), ("GET_START", "keys_offset"),
          ("GET_START", "hits_offset"), ("GET_START", "restorable_offset"), ("GET_START", "missing_offset"),
          ("GET_START", "groups_offset"), ("GET_TRANSFER", "offsets_offset"), ("RELEASE", "plans_offset"),
-         ("RELEASE", "status_offset"), ("PROBE", "keys_offset"), ("PROBE", "hits_offset"), ("STAT", "text_offset")]
+         ("RELEASE", "status_offset"), ("PROBE", "keys_offset"), ("PROBE", "hits_offset"), ("STAT", "text_offset"),
+         ("TOUCH", "keys_offset"), ("REMOVE", "keys_offset"), ("REMOVE", "answers_offset"), ("PIN", "keys_offset"),
+         ("PIN", "answers_offset")]
 
 
 @pytest.fixture
@@ -104,7 +111,7 @@ def test_call_header_is_checked(client, name):
 
 
 def test_numbers_that_are_no_operation(client):
-    for nr in range(15, 32):
+    for nr in (15, 16, 20, 21, *range(24, 32)):
         assert client.raw(ioc(nr, 64), bytes(64))[0] == errno.EOPNOTSUPP
         assert client.last_error().failed_op == nr
     for nr in (0, 32, 100, 255):
@@ -161,6 +168,16 @@ def test_counts_have_limits(client):
     r(client, errno.EINVAL, "PROBE", "keys", **dict(GOOD["PROBE"][0], keys=0))
     r(client, errno.E2BIG, "PROBE", "65536", **dict(GOOD["PROBE"][0], keys=65537))
     r(client, errno.EINVAL, "PROBE", "reserved", **dict(GOOD["PROBE"][0], reserved=1))
+    for name in ("TOUCH", "REMOVE", "PIN"):
+        r(client, errno.EINVAL, name, "keys", **dict(GOOD[name][0], keys=0))
+        r(client, errno.E2BIG, name, "65536", **dict(GOOD[name][0], keys=65537))
+    r(client, errno.EINVAL, "TOUCH", "flags", **dict(GOOD["TOUCH"][0], flags=1))
+    r(client, errno.EINVAL, "TOUCH", "reserved", **dict(GOOD["TOUCH"][0], reserved=1))
+    r(client, errno.EINVAL, "REMOVE", "reserved", **dict(GOOD["REMOVE"][0], reserved=1))
+    r(client, errno.EINVAL, "REMOVE", "class_mask", "1 classes", **dict(GOOD["REMOVE"][0], class_mask=2))
+    r(client, errno.EINVAL, "PIN", "flags", **dict(GOOD["PIN"][0], flags=4))
+    r(client, errno.EINVAL, "DRAIN", "reserved", reserved=1)
+    r(client, errno.EINVAL, "RESET", "flags", flags=1)
     r(client, errno.E2BIG, "SEGMENTS_ACK", "65536", **dict(GOOD["SEGMENTS_ACK"][0], count=65537))
     r(client, errno.EISCONN, "ATTACH", "attached", abi_version=1, rank=0, call_buffer_bytes=65536)
 
@@ -272,6 +289,9 @@ def test_read_only_session(daemon):
         c.acknowledge()
         assert errno_of(c.put_start, 1, [(None, 64, [key(1)])]) == errno.EROFS
         assert "read" in c.last_error().text.decode()
+        for name in ("REMOVE", "PIN", "DRAIN", "RESET"):
+            refused(c, errno.EROFS, name, "read", **GOOD[name][0])
+        assert c.touch([key(1), key(2)]).touched == 1
         assert c.get_start(1, [key(1)]).transferable_len == 64
         c.get_transfer(1, 2, 64)
         assert c.segment[c.offsets[0]:c.offsets[0] + 8192] == b"v" * 8192

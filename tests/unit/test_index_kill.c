@@ -40,7 +40,8 @@ enum {
 	PREPARED,
 	COMMITTING,
 	COMMITTED,
-	LEAVING
+	LEAVING,
+	HIDDEN /* by a reset that came back: it must not be there */
 };
 
 struct journal {
@@ -70,6 +71,7 @@ static void freed(void *context, uint32_t entry)
 
 struct put {
 	uint32_t group;
+	bool stale; /* a reset came since it began */
 	uint32_t entries[GROUP_VALUES], n;
 	uint32_t records[GROUP_VALUES], records_n;
 	uint32_t pins[GROUP_VALUES], pins_n;
@@ -187,13 +189,25 @@ static void mark_leaving(struct work *k, uint32_t record)
 static void stayed(struct work *k)
 {
 	for (uint32_t e = 0; e < VALUES; e++)
-		if (k->journal->fate[e].state == LEAVING)
+		if (k->journal->fate[e].state == LEAVING && index_record_current(k->w.index, k->w.tables.entries[e].record))
 			k->journal->fate[e].state = COMMITTED;
+}
+
+/* All of it leaves, though none is freed yet. */
+static void reset(struct work *k, struct put *puts, uint32_t n)
+{
+	mark_leaving(k, INDEX_NONE);
+	index_reset(k->w.index);
+	for (uint32_t e = 0; e < VALUES; e++)
+		if (k->journal->fate[e].state == LEAVING)
+			k->journal->fate[e].state = HIDDEN;
+	for (uint32_t i = 0; i < n; i++)
+		puts[i].stale = true;
 }
 
 static void finish(struct work *k, struct put *p)
 {
-	if (roll_to(&k->seed, 6) == 0) {
+	if (p->stale || roll_to(&k->seed, 6) == 0) {
 		bool backwards = roll_to(&k->seed, 2);
 
 		for (uint32_t i = 0; i < p->n; i++)
@@ -249,8 +263,13 @@ static void child(struct work *k)
 			else
 				index_evict_page(k->w.index, leaving, k, &k->sink);
 			stayed(k);
+		} else if (roll_to(&k->seed, 64) == 0) {
+			reset(k, puts, 4);
+		} else if (roll_to(&k->seed, 4) == 0) {
+			index_retire(k->w.index, &k->sink, NULL);
 		} else if (!p->group) {
 			p->group = i + 1;
+			p->stale = false;
 			world_group(&k->w, p->group);
 			fill(k, p);
 		} else {
@@ -290,6 +309,7 @@ static void judge_value(struct work *k, struct index *index, uint32_t entry)
 		assert_false(there);
 		break;
 	case PREPARED:
+	case HIDDEN:
 		assert_false(there);
 		break;
 	case COMMITTED:
