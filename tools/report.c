@@ -64,12 +64,14 @@ void report_figure(FILE *out, const char *id, const char *title, bool wide)
 
 void report_figure_end(FILE *out, const char *format, ...)
 {
+	char text[2048];
 	va_list args;
 
-	fputs("<figcaption>", out);
 	va_start(args, format);
-	vfprintf(out, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
+	fputs("<figcaption>", out);
+	fputs(text, out);
 	fputs("</figcaption>\n</figure>\n", out);
 }
 
