@@ -81,13 +81,19 @@ static inline void world_news(void *context, enum index_news_kind kind, enum ind
 	w->told_gone += kind == INDEX_NEWS_EVICTED;
 }
 
+/* A reset hid everything, which is not told one by one. */
+static inline void world_was_reset(struct world *w)
+{
+	w->told_pages = 0;
+}
+
 /* The pages of visible records are those that were told. */
 static inline void world_check_news(struct world *w)
 {
 	uint64_t pages = 0;
 
 	for (uint32_t n = 0; n < index_record_limit(w->index); n++)
-		if (index_record(w->index, n)->state == RECORD_LIVE)
+		if (index_record(w->index, n)->state == RECORD_LIVE && index_record_current(w->index, n))
 			pages += index_record(w->index, n)->pages;
 	assert(pages == w->told_pages);
 }

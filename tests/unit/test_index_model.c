@@ -680,6 +680,7 @@ static void reset(struct model *m)
 	uint64_t before = index_generation(m->w.index);
 
 	assert_int_equal(index_reset(m->w.index), before + 1);
+	world_was_reset(&m->w);
 	assert_int_equal(index_generation(m->w.index), before + 1);
 	for (uint32_t e = 0; e < m->n_values; e++)
 		m->values[e].hidden = true;
