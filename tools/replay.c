@@ -199,6 +199,17 @@ static void watch(struct watch *w)
 		until);
 }
 
+/* The end of a client. 0, or 1 after the sentence of one that failed: the others are told to stop. */
+static int say_end(uint32_t i, int status, struct replay_shared *shared)
+{
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	atomic_store(&shared->stop, 1);
+	if (WIFSIGNALED(status))
+		return complain("client %u was ended by signal %d", i, WTERMSIG(status));
+	return complain("client %u: %s", i, shared->counts[i].error);
+}
+
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
 	const struct replay_options *options, struct replay_shared *shared, const char *path)
@@ -238,21 +249,25 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 			_exit(replay_client_run(&client));
 		}
 	}
-	for (uint32_t i = 0; i < started; i++) {
-		int status = 0;
-		pid_t pid;
+	/* Whoever ends first: the others may wait for a turn that a dead one does not pass on. */
+	for (uint32_t left = started; left > 0;) {
+		uint32_t ended_now = 0;
 
-		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
-			watch(&w);
-			sigtimedwait(&ended, NULL, &pause);
+		for (uint32_t i = 0; i < started; i++) {
+			int status = 0;
+			pid_t pid = pids[i] ? waitpid(pids[i], &status, WNOHANG) : 0;
+
+			if (pid == 0 || (pid < 0 && errno == EINTR))
+				continue;
+			pids[i] = 0;
+			ended_now++;
+			if (say_end(i, status, shared))
+				failed = 1;
 		}
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-			continue;
-		atomic_store(&shared->stop, 1);
-		if (WIFSIGNALED(status))
-			failed = complain("client %u was ended by signal %d", i, WTERMSIG(status));
-		else
-			failed = complain("client %u: %s", i, shared->counts[i].error);
+		left -= ended_now;
+		watch(&w);
+		if (left > 0 && ended_now == 0)
+			sigtimedwait(&ended, NULL, &pause);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return failed;

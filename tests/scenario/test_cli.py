@@ -302,6 +302,25 @@ def test_replay_says_that_it_waits_for_the_daemon(cli, slower):
     assert json.loads(out)["requests"] == 400 and json.loads(out)["reattached"] == 1
 
 
+@pytest.mark.parametrize("order", ["strict", "lookups", "free"])
+def test_replay_ends_when_a_client_dies(cli, order):
+    """It waited for client 0, which waited for the dead one's turn."""
+    cli("ns", "create", "a", *SMALL)
+    with subprocess.Popen([cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--clients", "3", "--order",
+                           order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replay:
+        try:
+            children = []
+            while len(children) < 3:
+                assert replay.poll() is None
+                with open(f"/proc/{replay.pid}/task/{replay.pid}/children", encoding="ascii") as f:
+                    children = [int(pid) for pid in f.read().split()]
+            os.kill(children[2], signal.SIGKILL)
+            out, said = replay.communicate(timeout=40)
+        finally:
+            replay.kill()
+    assert replay.returncode == 1 and out == "" and said == "prefixfs: client 2 was ended by signal 9\n"
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["nonsense"], "no command 'nonsense'"),
     (["ns", "create", "a"], "one of --layout and --model"),
