@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, from mount to unmount, as an operator types it."""
+import contextlib
 import errno
 import json
 import os
@@ -100,6 +101,30 @@ def test_unmount_says_what_is_wrong(cli, tmp_path):
     with open(os.path.join(cli.mount, "README"), encoding="utf-8"):
         assert "in use" in cli("unmount", cli.mount, rc=1)
     assert cli("unmount", str(tmp_path), rc=1) == f"prefixfs: {tmp_path} is no prefixfs mount\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--lazy"]])
+def test_unmount_of_a_daemon_that_is_stopped_takes_no_longer_than_it_may(cli, more):
+    """It read the daemon's pid in the mount, and hung there for ever."""
+    parent = int(line(os.path.join(cli.mount, "health"), "parent"))
+    serving = cli.serving()
+    os.kill(serving, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        answer = subprocess.run([cli.program, "unmount", cli.mount, "--wait", "1", *more], capture_output=True, text=True,
+                                timeout=20, check=False)
+        assert answer.stderr == (f"prefixfs: unmounted, but the daemon (process {parent}) has not ended within 1 s: "
+                                 f"kill {parent} ends it\n")
+        assert answer.returncode == 1 and 1 <= time.monotonic() - began < 10
+        assert not os.path.ismount(cli.mount)
+        os.kill(parent, signal.SIGTERM)
+        end = time.monotonic() + 20
+        while not (gone(parent) and gone(serving)):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(serving, signal.SIGKILL)
 
 
 @pytest.fixture
