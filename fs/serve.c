@@ -60,6 +60,15 @@ static void on_record_gone(void *context, struct space *space, uint64_t consumed
 	notifier_record_gone(fs->notifier, space_serial(space), consumed, endpoint);
 }
 
+static void on_populated(void *context)
+{
+	struct fs *fs = context;
+	uint64_t one = 1;
+
+	if (write(fs->populated, &one, sizeof(one)) < 0)
+		log_error("that memory is populated cannot be told: %s", strerror(errno));
+}
+
 static void on_keep(void *context, const char *what, const char *name, uint64_t number, int fd)
 {
 	struct fs *fs = context;
@@ -89,7 +98,7 @@ static int open_host(struct fs *fs, struct why *why)
 		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
 		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
 		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
-		.events = {fs, on_changed, on_record_gone, on_keep},
+		.events = {fs, on_changed, on_record_gone, on_keep, on_populated},
 	};
 
 	return host_new(&host, &fs->host, why);
@@ -139,6 +148,7 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 {
 	int r;
 
+	fs->populated = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
@@ -147,8 +157,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->notifier = notifier_new(fs);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
-		!fs->doorman)
+	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier ||
+		!fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
 	r = open_host(fs, why);
@@ -192,6 +202,7 @@ static void close_parts(struct fs *fs)
 		fuse_session_destroy(fs->session);
 	fs->session = NULL;
 	buffers_deinit(&fs->buffers);
+	closep(&fs->populated);
 	closep(&fs->over);
 	closep(&fs->leave);
 	closep(&fs->keeper);
