@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "fs/calls.h"
@@ -280,6 +281,7 @@ int serve_run(const struct config *config)
 	struct limit limit;
 	int fuse, listener, status = 0, rest = 0;
 
+	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
 	if (!fs ||
 		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
 			&rest) != 5 ||
