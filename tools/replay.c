@@ -146,6 +146,7 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
 	uint64_t groups = 0, need;
 	uint32_t pages = 0, fit;
+	char limit[128] = "";
 
 	for (uint32_t i = 0; i < clients; i++) {
 		groups += shared->counts[i].toobig_groups;
@@ -158,9 +159,12 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 	need = pages_need(layout, pages);
 	for (fit = pages; fit > 1 && 2 * pages_need(layout, fit) > (uint64_t)budget;)
 		fit--;
-	complain("%llu put groups can never fit: the largest has %u pages, which need %llu bytes, and the namespace may have "
-		 "%lld; --memory=%lluM or --group-pages %u would do",
-		(unsigned long long)groups, pages, (unsigned long long)need, (long long)budget,
+	if (need > (uint64_t)memory / 2)
+		snprintf(limit, sizeof(limit), ", and a session may hold half of the memory in open puts, %lld bytes",
+			(long long)memory / 2);
+	complain("%llu put group%s can never fit: %s %u page%s, %llu bytes%s; --memory=%lluM or --group-pages %u would do",
+		(unsigned long long)groups, groups == 1 ? "" : "s", groups == 1 ? "it has" : "the largest has", pages,
+		pages == 1 ? "" : "s", (unsigned long long)need, limit,
 		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
 }
 

@@ -270,13 +270,17 @@ def test_replay_says_what_would_fit(cli):
     cli("mount", cli.mount, "--memory=16M", f"--run-dir={cli.run}")
     cli("ns", "create", "a", "--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
     words = [cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--requests", "3", "--json"]
+    answer = subprocess.run([*words, "--requests", "1"], capture_output=True, text=True, timeout=100, check=True)
+    assert answer.stderr.startswith("prefixfs: 1 put group can never fit: it has "), answer.stderr
+    cli("evict", "a", "--all")
     answer = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
     result = json.loads(answer.stdout)
-    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, which need (\d+) bytes, "
-                        r"and the namespace may have 16777216; --memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
+    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, (\d+) bytes, and a session "
+                        r"may hold half of the memory in open puts, 8388608 bytes; "
+                        r"--memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
     assert hint, answer.stderr
     groups, pages, size, memory, fitting = map(int, hint.groups())
-    assert groups == result["toobig_groups"] > 0 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
+    assert groups == result["toobig_groups"] > 1 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
     assert 2 * size == memory << 20 > 16777216 and fitting == 4 * 28
     answer = subprocess.run([*words, "--group-pages", str(fitting)], capture_output=True, text=True, timeout=100, check=True)
     assert answer.stderr == "" and json.loads(answer.stdout)["toobig_groups"] == 0
