@@ -363,6 +363,7 @@ def test_replay_ends_when_a_client_dies(cli, order):
     (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
     (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
     (["bench", "control", "--pages", "12x"], "not a number"),
+    (["bench", "control", "--figure", "foo"], "--figure is 'foo', and none begins so; there are get_start_1000_p50_us, "),
     (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "789"], "--mode is '789', not octal digits like 0755"),
     (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "17777"], "--mode is 17777, 0..7777 are possible"),
     (["stat", "--nonsense"], "unknown option"),
