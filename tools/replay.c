@@ -283,7 +283,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
 	struct trace_options wish = {0};
-	struct layout_wish make = {.plane_divisor = 1};
+	struct layout_wish make = {0};
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
@@ -322,8 +322,8 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "one trace is expected, %d are given", argc);
 	if (!ns)
 		return usage_error(self, "--ns is needed");
-	if (make.file && make.model)
-		return usage_error(self, "--layout and --model exclude each other: give one of them");
+	if (layout_wish_check(self, &make))
+		return EXIT_USAGE;
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	mount = host_mount(mount);
