@@ -194,7 +194,7 @@ int command_version(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too (PREFIXFS_MOUNT)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -204,7 +204,9 @@ int command_version(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
-	if (mount) {
+	if (!mount)
+		mount = getenv("PREFIXFS_MOUNT");
+	if (mount && *mount) {
 		if (host_mounted(mount) || host_path(path, "%s/version", mount))
 			return 1;
 		daemon = host_read_file(path, NULL);

@@ -43,7 +43,7 @@ class Cli:
 
     def __call__(self, *arguments, rc=0):
         words = list(arguments)
-        if words[0] not in ("mount", "unmount", "version", "bench") and "--help" not in words:
+        if words[0] not in ("mount", "unmount", "version", "--version", "bench") and "--help" not in words:
             words += ["--mount", self.mount]
         answer = subprocess.run([self.program] + words, capture_output=True, text=True, check=False)
         assert answer.returncode == rc, f"{words}: {answer.returncode}, {answer.stdout}{answer.stderr}"
@@ -155,11 +155,17 @@ def test_unmount_of_anothers_mount_says_who_may(cli, nobody):
     assert os.path.ismount(cli.mount)
 
 
-def test_version(cli):
+def test_version(cli, monkeypatch):
+    monkeypatch.delenv("PREFIXFS_MOUNT", raising=False)
     here = json.loads(cli("version", "--json"))
     assert re.fullmatch(r"\d+\.\d+\.\d+", here["libprefixfs"]) and here["abi"] == 1
     both = json.loads(cli("version", "--json", "--mount", cli.mount))
     assert both["daemon"]
+    words = [cli.program, "version", "--json"]
+    answer = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PREFIXFS_MOUNT": cli.mount}, check=True)
+    assert json.loads(answer.stdout) == both
+    monkeypatch.setenv("PREFIXFS_MOUNT", "/nowhere")  # it asks nobody
+    assert cli("--version") == f"prefixfs {here['prefixfs']}\n"
 
 
 def test_namespaces(cli, tmp_path):
@@ -192,6 +198,7 @@ def test_an_unknown_namespace_is_said_to_be_unknown(cli, words):
     (["evict", "a", f"{16:016x}-{'0' * 64}"], f"{16:016x}-{'0' * 64}: no such record"),
     (["ns", "create", "b", "--layout", "/nowhere"], "layout /nowhere: No such file or directory"),
     (["ns", "create", "b", "--layout", "/etc"], "layout /etc: Is a directory"),
+    (["replay", "/etc", "--ns", "a"], "/etc: Is a directory"),
     (["ns", "create", "b", "--layout", "/etc/passwd"], "layout /etc/passwd is no JSON: line 1: "),
 ])
 def test_sentences_name_the_thing(cli, words, sentence):
@@ -389,6 +396,7 @@ def test_help_everywhere(program):
         answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
         assert answer.returncode == 0 and answer.stderr == "", words
         assert answer.stdout.startswith(" ".join(["prefixfs", *words.split()])), words
+        assert not re.search(" $", answer.stdout, re.MULTILINE), words
         assert answer.stdout.endswith("Exit status: 0 done, 1 it failed, 2 wrong usage.\n"), words
         options = re.findall(r"^  --\S+(?: [A-Z]+)?(.*)$", answer.stdout, re.MULTILINE)
         assert all(text.strip() for text in options), words
