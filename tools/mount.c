@@ -34,7 +34,10 @@ static int run(const char *path, char *const *argv)
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return -1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	complain("%s was ended by signal %d (%s)", path, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	return -1;
 }
 
 /* The process to stop of the daemon that @mount says to have; 0 if it says none. */

@@ -155,6 +155,32 @@ def test_unmount_of_anothers_mount_says_who_may(cli, nobody):
     assert os.path.ismount(cli.mount)
 
 
+def test_mount_says_that_the_daemon_was_killed_while_it_began(cli, program, tmp_path):
+    """It ended with 1 and without a word, or with a status that the page does not know."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    shutil.copy(cli.program, folder / "prefixfs")
+    (folder / "prefixfsd").write_text("#!/bin/sh\nkill -9 $$\n")
+    (folder / "prefixfsd").chmod(0o755)
+    answer = subprocess.run([folder / "prefixfs", "mount", "/nowhere"], capture_output=True, text=True, timeout=30, check=False)
+    assert answer.returncode == 1
+    assert answer.stderr == f"prefixfs: {folder}/prefixfsd was ended by signal 9 (Killed)\n"
+
+    cli("unmount", cli.mount)
+    os.mkfifo(tmp_path / "log")  # nobody reads there: the start waits
+    words = [cli.program, "mount", cli.mount, "--memory=64M", f"--run-dir={cli.run}", f"--log-file={tmp_path}/log"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as starting:
+        pids = [starting.pid]
+        end = time.monotonic() + 20
+        while len(pids) < 3:  # prefixfs, the process that waits, the one that serves the mount
+            assert time.monotonic() < end
+            with open(f"/proc/{pids[-1]}/task/{pids[-1]}/children", encoding="ascii") as f:
+                pids += [int(pid) for pid in f.read().split()]
+        os.kill(pids[2], signal.SIGKILL)
+        said = starting.communicate(timeout=30)[1]
+    assert starting.returncode == 1 and said == "prefixfsd: ended by signal 9 (Killed) before it served\n"
+
+
 def test_version(cli, monkeypatch):
     monkeypatch.delenv("PREFIXFS_MOUNT", raising=False)
     here = json.loads(cli("version", "--json"))
