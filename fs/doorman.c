@@ -40,6 +40,7 @@
 enum guest_kind {
 	GUEST_LISTENER,
 	GUEST_TICK,
+	GUEST_POPULATED,
 	GUEST_KEEPER,
 	GUEST_STOP,
 	GUEST_MOUNTS,
@@ -63,7 +64,7 @@ struct doorman {
 	int epoll;
 	pthread_t thread;
 	bool running;
-	struct guest listener, tick, keeper, stop;
+	struct guest listener, tick, populated, keeper, stop;
 	struct guest mounts; /* the kernel's list of them: has something to say when it changes */
 	struct guest list;    /* head of a ring; the thread's own */
 	unsigned connections; /* the thread's own */
@@ -159,12 +160,13 @@ struct doorman *doorman_new(struct fs *fs, int listener)
 	d->listener = (struct guest){.kind = GUEST_LISTENER, .fd = listener};
 	d->keeper = (struct guest){.kind = GUEST_KEEPER, .fd = fs->keeper};
 	d->tick = (struct guest){.kind = GUEST_TICK, .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+	d->populated = (struct guest){.kind = GUEST_POPULATED, .fd = fs->populated};
 	d->stop = (struct guest){.kind = GUEST_STOP, .fd = eventfd(0, EFD_CLOEXEC)};
 	d->mounts = (struct guest){.kind = GUEST_MOUNTS, .fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)};
 	fcntl(listener, F_SETFL, O_NONBLOCK);
 	if (!d->health || d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
-		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->stop) ||
-		(d->mounts.fd >= 0 && watch(d, &d->mounts)))
+		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->populated) ||
+		watch(d, &d->stop) || (d->mounts.fd >= 0 && watch(d, &d->mounts)))
 		doorman_free(&d);
 	return d;
 }
@@ -396,6 +398,15 @@ static void tick(struct doorman *d)
 	expire_connections(d);
 }
 
+/* The parent takes a death for the OOM killer's while memory is populated: it hears of the end at once. */
+static void hear_populated(struct doorman *d)
+{
+	uint64_t count;
+
+	if (read(d->populated.fd, &count, sizeof(count)) == sizeof(count))
+		fs_tell_populating(d->fs);
+}
+
 /* The parent was killed: nobody else takes the mount away, and nobody else ends a process that hangs. */
 static void parent_gone(struct doorman *d)
 {
@@ -452,6 +463,9 @@ static void *doorman_main(void *argument)
 			break;
 		case GUEST_MOUNTS:
 			mounts_changed(d);
+			break;
+		case GUEST_POPULATED:
+			hear_populated(d);
 			break;
 		case GUEST_KEEPER:
 			hear_parent(d);

@@ -61,6 +61,7 @@ struct fs {
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */
+	int populated;         /* eventfd: a namespace has its floor; the doorman reads it */
 	int over;              /* eventfd: readable once the end has come; never read */
 	int leave;             /* eventfd: readable once loops are to end; never read */
 };

@@ -454,6 +454,13 @@ static bool blank(const char *text, size_t bytes)
 	return true;
 }
 
+/* What was said of the text before is over with it. */
+static void begin_text(struct namespace *a)
+{
+	a->bytes = 0;
+	a->error = (struct why)WHY_INIT;
+}
+
 /* Under the lock: the text joins what is there. 1: it is complete, *copy is to be judged. */
 static int gather(struct namespace *a, uint64_t offset, const char *text, size_t bytes, char **copy, struct why *why)
 {
@@ -465,7 +472,7 @@ static int gather(struct namespace *a, uint64_t offset, const char *text, size_t
 		return why_set(why, EEXIST, "namespace %s has its layout; a layout never changes", a->name);
 	}
 	if (offset == 0)
-		a->bytes = 0;
+		begin_text(a);
 	if (offset != a->bytes)
 		return why_set(why, EINVAL, "layout: %zu bytes at %" PRIu64 " do not follow the %zu that are there",
 			bytes, offset, a->bytes);
@@ -478,8 +485,12 @@ static int gather(struct namespace *a, uint64_t offset, const char *text, size_t
 	memcpy(a->text + a->bytes, text, bytes);
 	a->bytes += bytes;
 	a->text[a->bytes] = 0;
-	if (blank(a->text, a->bytes) || incomplete(a->text, a->bytes))
+	if (blank(a->text, a->bytes) || incomplete(a->text, a->bytes)) {
+		why_set(&a->error, EINVAL, "layout: the text is incomplete: %zu byte%s so far", a->bytes,
+			a->bytes == 1 ? "" : "s");
 		return 0;
+	}
+	a->error = (struct why)WHY_INIT;
 	*copy = malloc(a->bytes + 1);
 	if (!*copy)
 		return why_set(why, ENOMEM, "layout: no memory");
@@ -548,7 +559,7 @@ int namespaces_truncate_layout(struct namespaces *n, uint64_t number)
 	lock_take(&n->lock);
 	struct namespace *a = by_number(n, number);
 	if (a && a->state == NAMESPACE_PENDING) {
-		a->bytes = 0;
+		begin_text(a);
 		r = 0;
 	} else if (a) {
 		r = a->state == NAMESPACE_LIVE ? -EEXIST : -EBUSY;

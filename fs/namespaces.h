@@ -64,7 +64,8 @@ int namespaces_write_layout(struct namespaces *namespaces, uint64_t number, uint
 			    size_t bytes, struct why *why);
 /* O_TRUNC: the text of a pending one begins anew; nothing happens to a live one's: EEXIST. */
 int namespaces_truncate_layout(struct namespaces *namespaces, uint64_t number);
-/* A copy of the pending text (@error false) or of the last refusal, to be freed; NULL: gone, or no memory. */
+/* A copy, to be freed, of the pending text (@error false) or of what is wrong with it: why it was refused, or that it is
+ * incomplete. NULL: gone, or no memory. */
 char *namespaces_text(struct namespaces *namespaces, uint64_t number, bool error, size_t *bytes);
 
 #endif

@@ -610,7 +610,7 @@ static int run_here(struct parent *p)
 /* The process that was called leaves when READY comes; its child is the parent of this file. */
 static int go_into_background(struct parent *p)
 {
-	int ready[2];
+	int ready[2], status;
 	char byte;
 
 	if (pipe2(ready, O_CLOEXEC) != 0) {
@@ -624,7 +624,13 @@ static int go_into_background(struct parent *p)
 	}
 	if (pid > 0) {
 		close(ready[1]);
-		_exit(read(ready[0], &byte, 1) == 1 ? 0 : 1);
+		if (read(ready[0], &byte, 1) == 1)
+			_exit(0);
+		/* It said why, unless it could not. */
+		if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status))
+			fprintf(stderr, "prefixfsd: ended by signal %d (%s) before it served\n", WTERMSIG(status),
+				strsignal(WTERMSIG(status)));
+		_exit(1);
 	}
 	close(ready[0]);
 	p->launcher = ready[1];

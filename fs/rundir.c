@@ -114,10 +114,7 @@ static void remove_lock(struct rundir *dir)
 
 	rundir_path(dir, "lock", path);
 	unlink(path);
-	rmdir(dir->path); /* only when it is empty, as the next one */
-	snprintf(path, sizeof(path), "%s", dir->path);
-	*strrchr(path, '/') = 0;
-	rmdir(path);
+	rmdir(dir->path); /* only when it is empty. run_dir stays: it is not this mount's alone, and may be bind-mounted */
 	if (dir->lock >= 0)
 		close(dir->lock);
 	dir->lock = -1;
@@ -133,10 +130,7 @@ static int make_dirs(const struct rundir *dir, mode_t mode, struct why *why)
 
 	if (r)
 		return r;
-	r = make_dir(dir->path, mode, why);
-	if (r)
-		rmdir(path);
-	return r;
+	return make_dir(dir->path, mode, why);
 }
 
 static int take_lock(struct rundir *dir, struct why *why)

@@ -11,7 +11,7 @@
  *
  * The id is the mount point's last component and eight hex digits of its whole path, so that it is the same every time.
  * The parent makes the folder, throws away what a killed predecessor left there but for the reason of its death
- * (last_exit and the log), and removes it at the end. Not thread-safe: each process uses it from one thread, except
+ * (last_exit and the log), and removes it at the end. It makes <run_dir> where there is none, and never removes that. Not thread-safe: each process uses it from one thread, except
  * rundir_path.
  */
 #ifndef PREFIXFS_FS_RUNDIR_H

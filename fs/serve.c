@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "fs/calls.h"
@@ -79,6 +80,15 @@ static void on_note(void *context, struct space *space, const struct host_event 
 	watch_note(fs->watch, serial, events, count);
 }
 
+static void on_populated(void *context)
+{
+	struct fs *fs = context;
+	uint64_t one = 1;
+
+	if (write(fs->populated, &one, sizeof(one)) < 0)
+		log_error("that memory is populated cannot be told: %s", strerror(errno));
+}
+
 static void on_keep(void *context, const char *what, const char *name, uint64_t number, int fd)
 {
 	struct fs *fs = context;
@@ -112,7 +122,8 @@ static int open_host(struct fs *fs, struct why *why)
 			.note = on_note,
 			.changed = on_changed,
 			.record_gone = on_record_gone,
-			.keep = on_keep},
+			.keep = on_keep,
+			.populated = on_populated},
 	};
 
 	return host_new(&host, &fs->host, why);
@@ -162,6 +173,7 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 {
 	int r;
 
+	fs->populated = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
@@ -173,7 +185,7 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->requests = requests_new((unsigned)fs->config->loop_threads);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
+	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
 		!fs->requests || !fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
@@ -222,6 +234,7 @@ static void close_parts(struct fs *fs)
 	page_nodes_free(&fs->page_nodes);
 	fs->session = NULL;
 	buffers_deinit(&fs->buffers);
+	closep(&fs->populated);
 	closep(&fs->over);
 	closep(&fs->leave);
 	closep(&fs->keeper);
@@ -301,6 +314,7 @@ int serve_run(const struct config *config)
 	struct limit limit;
 	int fuse, listener, status = 0, rest = 0;
 
+	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
 	if (!fs ||
 		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
 			&rest) != 5 ||

@@ -45,6 +45,7 @@ static bool grower_next(struct grower *g, struct grower_job *ret)
 
 static void grower_grant(struct grower *g, const struct grower_job *job)
 {
+	const struct host_events *events = &job->space->host->config.events;
 	struct why why = WHY_INIT;
 	int r = 0;
 
@@ -52,6 +53,8 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	if (job->populate)
 		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
 	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
+	if (job->prewarm && events->populated && atomic_load(&job->space->prewarm_done) == job->space->prewarm_goal)
+		events->populated(events->context);
 }
 
 static void *grower_main(void *context)

@@ -75,6 +75,8 @@ struct host_events {
 	void (*record_gone)(void *context, struct space *space, uint64_t consumed, const struct key *endpoint);
 	/* A descriptor that should outlive this process: `what` is "segment", "tables" or "session". Borrowed. */
 	void (*keep)(void *context, const char *what, const char *name, uint64_t number, int fd);
+	/* No lock is held: the floor of a namespace is there, or what of it found memory. */
+	void (*populated)(void *context);
 };
 
 struct host_config {

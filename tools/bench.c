@@ -9,17 +9,32 @@
 
 #include "tools/commands.h"
 
+#define FIGURES                                                                                                        \
+	"get_start_1000_p50_us, get_transfer_1000_p50_us, release_1000_p50_us, put_start_1000_p50_us,\n"                \
+	"put_commit_1000_p50_us, put_start_full_1000_p50_us, empty_ioctl_p50_us, index_bytes_per_page,\n"               \
+	"probe_p99_under_batches_ratio, segment_ready_s_per_gib, cat_pages_gbps, memcpy_gbps"
+
 static const char more[] =
 	"\nStarts a daemon of its own on a private mount, unless --mount names one. Values have 4 KiB and are never touched;\n"
 	"chains have 1,000 pages and are taken at random. Each figure is one JSON object a line: figure, value, unit, what it\n"
 	"is held against and value / against, where there is such a thing. Figures of batches are printed for records of 1\n"
 	"and of 32 pages, with the measuring thread pinned to a CPU and free to run anywhere, then the worse of both.\n"
-	"\nFigures: get_start_1000, get_transfer_1000, release_1000, put_start_1000, put_commit_1000, put_start_full_1000,\n"
-	"empty_ioctl, index, probe_p99_under_batches, segment_ready, cat_pages.";
+	"\nFigures: " FIGURES ".";
 
 bool bench_wants(const struct bench_options *options, const char *figure)
 {
 	return !options->figure || !strncmp(figure, options->figure, strlen(options->figure));
+}
+
+/* Is there a figure that --figure may mean? */
+static bool known(const struct bench_options *options)
+{
+	char list[] = FIGURES, *save = NULL;
+
+	for (const char *name = strtok_r(list, ", \n", &save); name; name = strtok_r(NULL, ", \n", &save))
+		if (bench_wants(options, name))
+			return true;
+	return false;
 }
 
 void bench_print(const struct bench_options *options, const char *figure, double value, const char *unit,
@@ -85,6 +100,13 @@ static int control(const struct command *self, int argc, char **argv)
 	options_read(&with_more, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
+	if (!known(&o)) {
+		char list[] = FIGURES;
+
+		for (char *end = list; (end = strchr(end, '\n'));)
+			*end = ' ';
+		return usage_error(self, "--figure is '%s', and none begins so; there are %s", o.figure, list);
+	}
 	r = bench_batches(&o);
 	if (!r && bench_wants(&o, "index_bytes_per_page"))
 		r = bench_index(&o);

@@ -46,7 +46,8 @@ int usage_error(const struct command *command, const char *format, ...)
 
 static void print_help(const struct command *command, const struct option_row *rows)
 {
-	printf("prefixfs %s %s\n\n%s\n", command->name, command->arguments, command->summary);
+	printf("prefixfs %s%s%s\n\n%s\n", command->name, command->arguments[0] ? " " : "", command->arguments,
+		command->summary);
 	if (command->more)
 		printf("%s\n", command->more);
 	printf("\n");

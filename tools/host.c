@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/host.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/cli.h"
@@ -37,29 +39,85 @@ static bool is_prefixfs(const char *line)
 			       (!strncmp(dash + 3, "fuse ", 5) && !strncmp(dash + 8, "prefixfs ", 9)));
 }
 
-long host_mount_owner(const char *mount)
+bool host_mount_find(const char *mount, struct host_mount_row *ret)
 {
 	char real[PATH_MAX], point[PATH_MAX];
 	FILE *f = fopen("/proc/self/mountinfo", "re");
 	char *line = NULL;
 	size_t size = 0;
-	long owner = -1;
+	bool found = false;
 
-	if (!realpath(mount, real))
+	if (!realpath(mount, real)) /* it reads links and asks nobody who serves a file system */
 		snprintf(real, sizeof(real), "%s", mount);
 	while (f && getline(&line, &size, f) > 0) {
 		const char *user = strstr(line, "user_id=");
+		unsigned device;
 
-		if (!user || !is_prefixfs(line) || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1)
+		if (!user || !is_prefixfs(line) || sscanf(line, "%*s %*s %*u:%u %*s %4095s", &device, point) != 2)
 			continue;
 		unescape(point);
-		if (!strcmp(point, real))
-			owner = strtol(user + strlen("user_id="), NULL, 10);
+		if (strcmp(point, real))
+			continue;
+		*ret = (struct host_mount_row){.owner = strtol(user + strlen("user_id="), NULL, 10), .device = device};
+		found = true;
 	}
 	free(line);
 	if (f)
 		fclose(f);
-	return owner;
+	return found;
+}
+
+/* The number after the process's name in /proc/PID/stat and its state: its parent. 0: it is gone. */
+static long parent_of_process(long pid)
+{
+	char path[64], *text, *end;
+	long parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+	text = host_read_file(path, NULL);
+	end = text ? strrchr(text, ')') : NULL;
+	if (end && sscanf(end, ") %*c %ld", &parent) != 1)
+		parent = 0;
+	free(text);
+	return parent;
+}
+
+/* Is this the command line of the process that serves the mount @device? Its arguments end with 0 each. */
+static bool serves(const char *text, size_t bytes, unsigned device)
+{
+	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
+		unsigned found;
+
+		if (sscanf(at, "--serve=%*d,%*d,%*d,%u,", &found) == 1 && found == device)
+			return true;
+	}
+	return false;
+}
+
+long host_mount_parent(const struct host_mount_row *mount)
+{
+	DIR *d = opendir("/proc");
+	struct dirent *e;
+	long parent = 0;
+
+	while (d && !parent && (e = readdir(d))) {
+		char path[PATH_MAX], *text;
+		struct stat st;
+		size_t bytes;
+
+		if (e->d_name[0] < '1' || e->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/cmdline", e->d_name);
+		if (stat(path, &st) || (long)st.st_uid != mount->owner) /* anybody may have such arguments */
+			continue;
+		text = host_read_file(path, &bytes);
+		if (text && serves(text, bytes, mount->device))
+			parent = parent_of_process(strtol(e->d_name, NULL, 10));
+		free(text);
+	}
+	if (d)
+		closedir(d);
+	return parent;
 }
 
 static const char *only_mount(void)

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The mount point: @given, or $PREFIXFS_MOUNT, or the one that this host has. NULL after a sentence. Static storage. */
@@ -15,8 +16,17 @@ const char *host_mount(const char *given);
 int host_path(char to[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Is a prefixfs mounted at @mount, and served? 0, or 1 after a sentence. */
 int host_mounted(const char *mount);
-/* The uid for which @mount was mounted; -1 when that is not known. */
-long host_mount_owner(const char *mount);
+
+struct host_mount_row {
+	long owner;      /* the uid for which it was mounted */
+	unsigned device; /* its minor number */
+};
+
+/* What the kernel knows of the prefixfs at @mount: nothing of the mount is read, so it answers where nobody serves, too.
+ * False: there is none. */
+bool host_mount_find(const char *mount, struct host_mount_row *ret);
+/* The parent of the process that serves @mount, found in /proc; 0 when there is none. */
+long host_mount_parent(const struct host_mount_row *mount);
 /* <mount>/ns/<name><rest> of a namespace that is there; refused with a sentence otherwise. */
 int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest);
 /* <mount>/ns/<name>, for a @name that can be a namespace's; refused likewise. */

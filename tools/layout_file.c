@@ -15,6 +15,21 @@
 
 #define PLANES_MAX 4096u
 
+int layout_wish_check(const struct command *command, const struct layout_wish *wish)
+{
+	if (wish->file && wish->model)
+		return usage_error(command, "--layout and --model exclude each other: give one of them");
+	if (wish->model && strchr(wish->model, '/'))
+		return usage_error(command, "--model is '%s', not the name of a layout that comes along; --layout takes a file",
+			wish->model);
+	if ((wish->tp || wish->one_rank) && !wish->model)
+		return usage_error(command, "--%s goes with --model", wish->tp ? "tp" : "one-rank");
+	if ((wish->plane_divisor || wish->floor_bytes) && !wish->model && !wish->file)
+		return usage_error(command, "--%s goes with --model or --layout",
+			wish->plane_divisor ? "plane-divisor" : "floor");
+	return 0;
+}
+
 static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
 {
 	/* From the build folder, and from an installed program. */

@@ -9,14 +9,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/cli.h"
+
 struct layout_wish {
 	const char *file;       /* a file, or */
 	const char *model;      /* the name of one that comes along, with */
 	uint64_t tp;            /* its tensor parallel size; 0 = any */
-	uint64_t plane_divisor; /* every plane's bytes divided by it; 1 = as they are */
+	uint64_t plane_divisor; /* every plane's bytes divided by it; 0 or 1 = as they are */
 	uint64_t floor_bytes;   /* 0 = as it is */
 	bool one_rank;          /* one rank's values as a world of their own */
 };
+
+/* Do the options fit together? 0, or EXIT_USAGE after a sentence. */
+int layout_wish_check(const struct command *command, const struct layout_wish *wish);
 
 /* The layout, to be dropped with json_decref; NULL after a sentence. */
 json_t *layout_load(const struct layout_wish *wish);

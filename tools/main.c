@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fs/client/prefixfs.h"
 #include "tools/commands.h"
 
 static const struct command commands[] = {
@@ -32,8 +33,13 @@ static const struct command commands[] = {
 
 int main(int argc, char **argv)
 {
-	int r = command_dispatch(
-		"prefixfs", "The command line of prefixfs, the KV-cache tier daemon.", commands, argc - 1, argv + 1);
+	int r = 0;
+
+	if (argc == 2 && !strcmp(argv[1], "--version")) /* as other programs have it; `version` says more */
+		printf("prefixfs %s\n", pfs_version());
+	else
+		r = command_dispatch("prefixfs", "The command line of prefixfs, the KV-cache tier daemon.", commands,
+			argc - 1, argv + 1);
 
 	if (fflush(stdout) || ferror(stdout)) /* a full disk behind the output is a failure, too */
 		return complain("standard output: %s", strerror(errno));

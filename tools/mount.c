@@ -34,7 +34,10 @@ static int run(const char *path, char *const *argv)
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return -1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	complain("%s was ended by signal %d (%s)", path, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	return -1;
 }
 
 /* The process to stop of the daemon that @mount says to have; 0 if it says none. */
@@ -119,18 +122,17 @@ static int say_owner(const char *mount, long owner)
 	return complain("%s: uid %ld mounted it, and only that user or root may unmount it", mount, owner);
 }
 
-static int unmount(const char *mount, bool lazy)
+static int unmount(const char *mount, long owner, bool lazy)
 {
-	long owner = host_mount_owner(mount);
 	char *args[] = {(char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount,
 		lazy ? (char *)mount : NULL, NULL};
 
 	if (!umount2(mount, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)))
 		return 0;
-	if (errno != EPERM)
+	if (errno != EPERM && errno != EACCES)
 		return complain("%s: %s", mount,
 			errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
-	if (owner >= 0 && owner != (long)getuid())
+	if (owner != (long)getuid())
 		return say_owner(mount, owner);
 	return run("fusermount3", args) ? 1 : 0;
 }
@@ -148,8 +150,8 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 	} while (r < 0 && errno == EINTR);
 	if (r > 0)
 		return 0;
-	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s", pid,
-		(unsigned long long)seconds);
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s: kill %ld ends it", pid,
+		(unsigned long long)seconds, pid);
 }
 
 int command_unmount(const struct command *self, int argc, char **argv)
@@ -162,33 +164,25 @@ int command_unmount(const struct command *self, int argc, char **argv)
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object: mount, pid of the daemon that was", 0, 0},
 		{0},
 	};
-	char path[PATH_MAX], *health, *text = NULL;
+	struct host_mount_row row;
 	const char *mount;
-	long pid = 0;
+	long pid;
 	int pidfd = -1, r;
 
 	options_read(self, rows, &argc, argv);
 	if (argc > 1)
 		return usage_error(self, "one mount point is expected, %d are given", argc);
 	mount = host_mount(argc ? argv[0] : NULL);
-	if (!mount || host_path(path, "%s/health", mount))
+	if (!mount)
 		return 1;
-	health = host_read_file(path, NULL);
-	if (health)
-		text = host_line(health, "parent");
-	if (text)
-		pid = strtol(text, NULL, 10);
-	free(text);
-	if (!health && errno == EACCES && host_mount_owner(mount) >= 0)
-		return say_owner(mount, host_mount_owner(mount));
-	if (!health && errno == ENOENT && !access(mount, F_OK))
-		return complain("%s is no prefixfs mount", mount);
-	if (!health && errno != ENOTCONN)
-		return complain("%s is no prefixfs mount: %s", mount, strerror(errno));
-	free(health);
+	/* Nothing in the mount is read: whoever serves it may be stuck, and that is when it has to go. */
+	if (!host_mount_find(mount, &row))
+		return access(mount, F_OK) ? complain("%s is no prefixfs mount: %s", mount, strerror(errno))
+					   : complain("%s is no prefixfs mount", mount);
+	pid = host_mount_parent(&row);
 	if (pid > 0)
 		pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-	r = unmount(mount, lazy);
+	r = unmount(mount, row.owner, lazy);
 	if (!r && pidfd >= 0)
 		r = wait_for_end(pidfd, pid, seconds);
 	if (pidfd >= 0)
@@ -203,7 +197,7 @@ int command_version(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "ask the daemon mounted there too (PREFIXFS_MOUNT)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -213,7 +207,9 @@ int command_version(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
-	if (mount) {
+	if (!mount)
+		mount = getenv("PREFIXFS_MOUNT");
+	if (mount && *mount) {
 		if (host_mounted(mount) || host_path(path, "%s/version", mount))
 			return 1;
 		daemon = host_read_file(path, NULL);

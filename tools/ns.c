@@ -15,7 +15,7 @@
 
 static int create(const struct command *self, int argc, char **argv)
 {
-	struct layout_wish wish = {.plane_divisor = 1};
+	struct layout_wish wish = {0};
 	const char *mount = NULL;
 	bool print = false, json = false;
 	uint64_t mode = LAYOUT_MODE_DEFAULT;
@@ -23,8 +23,8 @@ static int create(const struct command *self, int argc, char **argv)
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
 		{"model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0},
-		{"tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024},
-		{"one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"tp", OPTION_NUMBER, &wish.tp, "N", "the tensor parallel size of --model", 1, 1024},
+		{"one-rank", OPTION_FLAG, &wish.one_rank, NULL, "one rank's values of --model as a world of their own", 0, 0},
 		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
 			1 << 20},
 		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
@@ -37,10 +37,10 @@ static int create(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
 		return usage_error(self, "one name is expected, %d are given", argc);
-	if (wish.file && wish.model)
-		return usage_error(self, "--layout and --model exclude each other: give one of them");
 	if (!wish.file && !wish.model)
 		return usage_error(self, "one of --layout and --model is needed");
+	if (layout_wish_check(self, &wish))
+		return EXIT_USAGE;
 	if (print) {
 		json_t *layout = layout_load(&wish);
 

@@ -146,6 +146,7 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
 	uint64_t groups = 0, need;
 	uint32_t pages = 0, fit;
+	char limit[128] = "";
 
 	for (uint32_t i = 0; i < clients; i++) {
 		groups += shared->counts[i].toobig_groups;
@@ -158,9 +159,12 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 	need = pages_need(layout, pages);
 	for (fit = pages; fit > 1 && 2 * pages_need(layout, fit) > (uint64_t)budget;)
 		fit--;
-	complain("%llu put groups can never fit: the largest has %u pages, which need %llu bytes, and the namespace may have "
-		 "%lld; --memory=%lluM or --group-pages %u would do",
-		(unsigned long long)groups, pages, (unsigned long long)need, (long long)budget,
+	if (need > (uint64_t)memory / 2)
+		snprintf(limit, sizeof(limit), ", and a session may hold half of the memory in open puts, %lld bytes",
+			(long long)memory / 2);
+	complain("%llu put group%s can never fit: %s %u page%s, %llu bytes%s; --memory=%lluM or --group-pages %u would do",
+		(unsigned long long)groups, groups == 1 ? "" : "s", groups == 1 ? "it has" : "the largest has", pages,
+		pages == 1 ? "" : "s", (unsigned long long)need, limit,
 		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
 }
 
@@ -197,6 +201,17 @@ static void watch(struct watch *w)
 	strftime(until, sizeof(until), "%H:%M:%S", localtime(&end));
 	complain("waiting for the daemon of %s: %s; since %s, a request waits until %s", w->path, strerror(error), since,
 		until);
+}
+
+/* The end of a client. 0, or 1 after the sentence of one that failed: the others are told to stop. */
+static int say_end(uint32_t i, int status, struct replay_shared *shared)
+{
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	atomic_store(&shared->stop, 1);
+	if (WIFSIGNALED(status))
+		return complain("client %u was ended by signal %d", i, WTERMSIG(status));
+	return complain("client %u: %s", i, shared->counts[i].error);
 }
 
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
@@ -239,22 +254,26 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 			_exit(replay_client_run(&client));
 		}
 	}
-	for (uint32_t i = 0; i < started; i++) {
-		int status = 0;
-		pid_t pid;
+	/* Whoever ends first: the others may wait for a turn that a dead one does not pass on. */
+	for (uint32_t left = started; left > 0;) {
+		uint32_t ended_now = 0;
 
-		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
-			watch(&w);
-			report_watch(counters);
-			sigtimedwait(&ended, NULL, &pause);
+		for (uint32_t i = 0; i < started; i++) {
+			int status = 0;
+			pid_t pid = pids[i] ? waitpid(pids[i], &status, WNOHANG) : 0;
+
+			if (pid == 0 || (pid < 0 && errno == EINTR))
+				continue;
+			pids[i] = 0;
+			ended_now++;
+			if (say_end(i, status, shared))
+				failed = 1;
 		}
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-			continue;
-		atomic_store(&shared->stop, 1);
-		if (WIFSIGNALED(status))
-			failed = complain("client %u was ended by signal %d", i, WTERMSIG(status));
-		else
-			failed = complain("client %u: %s", i, shared->counts[i].error);
+		left -= ended_now;
+		watch(&w);
+		report_watch(counters);
+		if (left > 0 && ended_now == 0)
+			sigtimedwait(&ended, NULL, &pause);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return failed;
@@ -299,7 +318,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
 	struct trace_options wish = {0};
-	struct layout_wish make = {.plane_divisor = 1};
+	struct layout_wish make = {0};
 	static struct report_watch watch;
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
@@ -340,8 +359,8 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "one trace is expected, %d are given", argc);
 	if (!ns)
 		return usage_error(self, "--ns is needed");
-	if (make.file && make.model)
-		return usage_error(self, "--layout and --model exclude each other: give one of them");
+	if (layout_wish_check(self, &make))
+		return EXIT_USAGE;
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
 	if (file && report_check(file))

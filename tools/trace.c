@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -182,10 +183,16 @@ static FILE *open_trace(const char *path, pid_t *child)
 {
 	size_t length = strlen(path);
 	int fd = open(path, O_RDONLY | O_CLOEXEC), pipes[2];
+	struct stat st;
 
 	*child = 0;
 	if (fd < 0)
 		return NULL;
+	if (!fstat(fd, &st) && S_ISDIR(st.st_mode)) {
+		close(fd);
+		errno = EISDIR;
+		return NULL;
+	}
 	if (length < 3 || strcmp(path + length - 3, ".gz"))
 		return fdopen(fd, "re");
 	if (pipe2(pipes, O_CLOEXEC)) {
@@ -263,6 +270,8 @@ int trace_read(const char *path, const struct trace_options *options, struct tra
 		if (length > 1 && read_line(&t, line, (size_t)length, drawn))
 			r = complain("%s: line %zu cannot be used", path, number);
 	}
+	if (!r && ferror(f))
+		r = complain("%s: %s", path, strerror(errno));
 	free(line);
 	fclose(f);
 	if (child && waitpid(child, &status, 0) == child && !r && WIFEXITED(status) && WEXITSTATUS(status))

@@ -64,6 +64,7 @@ struct pfs_session {
 	struct conn *current;         /* (lock) */
 	struct conn *conns;           /* (lock) all of them */
 	bool attaching;               /* (lock) */
+	bool met;                     /* a ctl was opened once; written by who attaches */
 	unsigned waiters;             /* (lock) of `changed` */
 	uint64_t reattached;          /* (lock) */
 	uint64_t seq;                 /* (lock) last one given out */
@@ -85,6 +86,8 @@ uint64_t now_ms(void);
 
 /* conn.c */
 int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
+/* The same again and again until the deadline. Without the lock, by the one thread that set `attaching`, or opens. */
+int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
 void conn_free(struct conn **conn);
 /* The current connection, referenced; attaches anew when it is lost. */
 int conn_get(struct pfs_session *session, struct conn **ret);

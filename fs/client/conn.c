@@ -242,6 +242,7 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
 	while (conn->ctl < 0 && errno == EINTR);
 	r = conn->ctl < 0 ? say_open(session->ctl_path, errno) : 0;
+	session->met |= !r;
 	if (!r)
 		r = attach(session, conn, until_ms);
 	if (!r)
@@ -327,8 +328,7 @@ void conn_mark_lost(struct pfs_session *session, struct conn *conn)
 		conn_free(&dead);
 }
 
-/* Attaches anew, again and again until the deadline. Called without the lock by the one thread that set `attaching`. */
-static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
+int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 {
 	uint64_t pause = RETRY_FIRST_MS;
 	int r;
@@ -375,7 +375,7 @@ int conn_get(struct pfs_session *session, struct conn **ret)
 		}
 		session->attaching = true;
 		pthread_mutex_unlock(&session->lock);
-		r = reattach(session, until_ms, &conn);
+		r = conn_open_again(session, until_ms, &conn);
 		pthread_mutex_lock(&session->lock);
 		session->attaching = false;
 		if (!r) {

@@ -74,7 +74,8 @@ struct pfs_options {
 void pfs_options_init(struct pfs_options *options);
 
 /* Opens a session on the namespace at @path: its directory (<mount>/ns/<name>) or its ctl file. @options may be NULL;
- * strings in it are copied. Blocks until the daemon has answered, at most deadline_ms. On success *ret is the caller's,
+ * strings in it are copied. Blocks until the daemon has answered, at most deadline_ms; when the daemon dies meanwhile its
+ * successor is asked. On success *ret is the caller's,
  * to be closed with pfs_close.
  * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the
  * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, and whatever open(2) says. */

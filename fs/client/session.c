@@ -116,6 +116,7 @@ int pfs_open(const char *path, const struct pfs_options *options, struct pfs_ses
 	struct pfs_session *session = NULL;
 	struct epoll_event event = {.events = EPOLLIN};
 	struct conn *conn;
+	uint64_t until_ms;
 	int r;
 
 	if (!path || !ret)
@@ -128,8 +129,12 @@ int pfs_open(const char *path, const struct pfs_options *options, struct pfs_ses
 	if (r)
 		return r;
 	r = session_new(path, options, &session);
-	if (!r)
-		r = conn_open(session, now_ms() + session->options.deadline_ms, &conn);
+	if (!r) {
+		until_ms = now_ms() + session->options.deadline_ms;
+		r = conn_open(session, until_ms, &conn);
+		if (session->met && conn_is_lost(r)) /* the daemon died while it was asked */
+			r = conn_open_again(session, until_ms, &conn);
+	}
 	if (r) {
 		pfs_close(&session);
 		return r;

@@ -4,14 +4,20 @@
  * they wait for each other. Each round looks up a chain that the threads share, checks every byte that is there, and
  * puts or gives up what is missing. Prints what happened as one JSON object; 1 if anything was wrong.
  *
- * The namespace has one dense class of 4 KiB values and pages of 64 tokens.
+ * The namespace has one dense class of 4 KiB values and pages of 64 tokens. With STOP_BEFORE_IOCTL=N in the environment
+ * the process stops itself (SIGSTOP) before its N-th ioctl.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "fs/client/prefixfs.h"
 #include "tools/mix.h"
@@ -26,6 +32,21 @@
 static struct pfs_session *session;
 static unsigned rounds;
 static _Atomic uint64_t verified, wrong, put, aborted, lost, noroom;
+
+/* In the place of libc's, for the library too. */
+int ioctl(int fd, unsigned long request, ...)
+{
+	static _Atomic int number;
+	const char *stop = getenv("STOP_BEFORE_IOCTL");
+	va_list args;
+
+	va_start(args, request);
+	void *argument = va_arg(args, void *);
+	va_end(args);
+	if (++number == (stop ? atoi(stop) : 0))
+		raise(SIGSTOP);
+	return (int)syscall(SYS_ioctl, fd, request, argument);
+}
 
 static int say(const char *what)
 {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, from mount to unmount, as an operator types it."""
+import contextlib
 import errno
 import json
 import os
@@ -44,7 +45,7 @@ class Cli:
 
     def __call__(self, *arguments, rc=0):
         words = list(arguments)
-        if words[0] not in ("mount", "unmount", "version", "bench") and "--help" not in words:
+        if words[0] not in ("mount", "unmount", "version", "--version", "bench") and "--help" not in words:
             words += ["--mount", self.mount]
         answer = subprocess.run([self.program] + words, capture_output=True, text=True, check=False)
         assert answer.returncode == rc, f"{words}: {answer.returncode}, {answer.stdout}{answer.stderr}"
@@ -134,6 +135,30 @@ def test_unmount_says_what_is_wrong(cli, tmp_path):
     assert cli("unmount", str(tmp_path), rc=1) == f"prefixfs: {tmp_path} is no prefixfs mount\n"
 
 
+@pytest.mark.parametrize("more", [[], ["--lazy"]])
+def test_unmount_of_a_daemon_that_is_stopped_takes_no_longer_than_it_may(cli, more):
+    """It read the daemon's pid in the mount, and hung there for ever."""
+    parent = int(line(os.path.join(cli.mount, "health"), "parent"))
+    serving = cli.serving()
+    os.kill(serving, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        answer = subprocess.run([cli.program, "unmount", cli.mount, "--wait", "1", *more], capture_output=True, text=True,
+                                timeout=20, check=False)
+        assert answer.stderr == (f"prefixfs: unmounted, but the daemon (process {parent}) has not ended within 1 s: "
+                                 f"kill {parent} ends it\n")
+        assert answer.returncode == 1 and 1 <= time.monotonic() - began < 10
+        assert not os.path.ismount(cli.mount)
+        os.kill(parent, signal.SIGTERM)
+        end = time.monotonic() + 20
+        while not (gone(parent) and gone(serving)):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(serving, signal.SIGKILL)
+
+
 @pytest.fixture
 def nobody(cli):
     """Runs a command as somebody else, who may come as far as the mount."""
@@ -162,11 +187,43 @@ def test_unmount_of_anothers_mount_says_who_may(cli, nobody):
     assert os.path.ismount(cli.mount)
 
 
-def test_version(cli):
+def test_mount_says_that_the_daemon_was_killed_while_it_began(cli, program, tmp_path):
+    """It ended with 1 and without a word, or with a status that the page does not know."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    shutil.copy(cli.program, folder / "prefixfs")
+    (folder / "prefixfsd").write_text("#!/bin/sh\nkill -9 $$\n")
+    (folder / "prefixfsd").chmod(0o755)
+    answer = subprocess.run([folder / "prefixfs", "mount", "/nowhere"], capture_output=True, text=True, timeout=30, check=False)
+    assert answer.returncode == 1
+    assert answer.stderr == f"prefixfs: {folder}/prefixfsd was ended by signal 9 (Killed)\n"
+
+    cli("unmount", cli.mount)
+    os.mkfifo(tmp_path / "log")  # nobody reads there: the start waits
+    words = [cli.program, "mount", cli.mount, "--memory=64M", f"--run-dir={cli.run}", f"--log-file={tmp_path}/log"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as starting:
+        pids = [starting.pid]
+        end = time.monotonic() + 20
+        while len(pids) < 3:  # prefixfs, the process that waits, the one that serves the mount
+            assert time.monotonic() < end
+            with open(f"/proc/{pids[-1]}/task/{pids[-1]}/children", encoding="ascii") as f:
+                pids += [int(pid) for pid in f.read().split()]
+        os.kill(pids[2], signal.SIGKILL)
+        said = starting.communicate(timeout=30)[1]
+    assert starting.returncode == 1 and said == "prefixfsd: ended by signal 9 (Killed) before it served\n"
+
+
+def test_version(cli, monkeypatch):
+    monkeypatch.delenv("PREFIXFS_MOUNT", raising=False)
     here = json.loads(cli("version", "--json"))
     assert re.fullmatch(r"\d+\.\d+\.\d+", here["libprefixfs"]) and here["abi"] == 1
     both = json.loads(cli("version", "--json", "--mount", cli.mount))
     assert both["daemon"]
+    words = [cli.program, "version", "--json"]
+    answer = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PREFIXFS_MOUNT": cli.mount}, check=True)
+    assert json.loads(answer.stdout) == both
+    monkeypatch.setenv("PREFIXFS_MOUNT", "/nowhere")  # it asks nobody
+    assert cli("--version") == f"prefixfs {here['prefixfs']}\n"
 
 
 def test_namespaces(cli, tmp_path):
@@ -199,6 +256,7 @@ def test_an_unknown_namespace_is_said_to_be_unknown(cli, words):
     (["evict", "a", f"{16:016x}-{'0' * 64}"], f"{16:016x}-{'0' * 64}: no such record"),
     (["ns", "create", "b", "--layout", "/nowhere"], "layout /nowhere: No such file or directory"),
     (["ns", "create", "b", "--layout", "/etc"], "layout /etc: Is a directory"),
+    (["replay", "/etc", "--ns", "a"], "/etc: Is a directory"),
     (["ns", "create", "b", "--layout", "/etc/passwd"], "layout /etc/passwd is no JSON: line 1: "),
 ])
 def test_sentences_name_the_thing(cli, words, sentence):
@@ -277,13 +335,17 @@ def test_replay_says_what_would_fit(cli):
     cli("mount", cli.mount, "--memory=16M", f"--run-dir={cli.run}")
     cli("ns", "create", "a", "--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
     words = [cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--requests", "3", "--json"]
+    answer = subprocess.run([*words, "--requests", "1"], capture_output=True, text=True, timeout=100, check=True)
+    assert answer.stderr.startswith("prefixfs: 1 put group can never fit: it has "), answer.stderr
+    cli("evict", "a", "--all")
     answer = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
     result = json.loads(answer.stdout)
-    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, which need (\d+) bytes, "
-                        r"and the namespace may have 16777216; --memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
+    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, (\d+) bytes, and a session "
+                        r"may hold half of the memory in open puts, 8388608 bytes; "
+                        r"--memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
     assert hint, answer.stderr
     groups, pages, size, memory, fitting = map(int, hint.groups())
-    assert groups == result["toobig_groups"] > 0 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
+    assert groups == result["toobig_groups"] > 1 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
     assert 2 * size == memory << 20 > 16777216 and fitting == 4 * 28
     answer = subprocess.run([*words, "--group-pages", str(fitting)], capture_output=True, text=True, timeout=100, check=True)
     assert answer.stderr == "" and json.loads(answer.stdout)["toobig_groups"] == 0
@@ -334,6 +396,25 @@ def test_replay_says_that_it_waits_for_the_daemon(cli, slower):
     assert json.loads(out)["requests"] == 400 and json.loads(out)["reattached"] == 1
 
 
+@pytest.mark.parametrize("order", ["strict", "lookups", "free"])
+def test_replay_ends_when_a_client_dies(cli, order):
+    """It waited for client 0, which waited for the dead one's turn."""
+    cli("ns", "create", "a", *SMALL)
+    with subprocess.Popen([cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--clients", "3", "--order",
+                           order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replay:
+        try:
+            children = []
+            while len(children) < 3:
+                assert replay.poll() is None
+                with open(f"/proc/{replay.pid}/task/{replay.pid}/children", encoding="ascii") as f:
+                    children = [int(pid) for pid in f.read().split()]
+            os.kill(children[2], signal.SIGKILL)
+            out, said = replay.communicate(timeout=40)
+        finally:
+            replay.kill()
+    assert replay.returncode == 1 and out == "" and said == "prefixfs: client 2 was ended by signal 9\n"
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["nonsense"], "no command 'nonsense'"),
     (["ns", "create", "a"], "one of --layout and --model"),
@@ -344,9 +425,17 @@ def test_replay_says_that_it_waits_for_the_daemon(cli, slower):
     (["evict", "a", "x", "--all"], "record names, --all and --bytes exclude each other"),
     (["ns", "create", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
     (["replay", "x", "--ns", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
+    (["ns", "create", "a", "--layout", "x", "--tp", "2"], "--tp goes with --model;"),
+    (["ns", "create", "a", "--layout", "x", "--one-rank"], "--one-rank goes with --model;"),
+    (["ns", "create", "a", "--model", "../x"], "--model is '../x', not the name of a layout that comes along"),
+    (["replay", "x", "--ns", "a", "--tp", "2"], "--tp goes with --model;"),
+    (["replay", "x", "--ns", "a", "--one-rank"], "--one-rank goes with --model;"),
+    (["replay", "x", "--ns", "a", "--plane-divisor", "2"], "--plane-divisor goes with --model or --layout;"),
+    (["replay", "x", "--ns", "a", "--floor", "2M"], "--floor goes with --model or --layout;"),
     (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
     (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
     (["bench", "control", "--pages", "12x"], "not a number"),
+    (["bench", "control", "--figure", "foo"], "--figure is 'foo', and none begins so; there are get_start_1000_p50_us, "),
     (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "789"], "--mode is '789', not octal digits like 0755"),
     (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "17777"], "--mode is 17777, 0..7777 are possible"),
     (["stat", "--nonsense"], "unknown option"),
@@ -365,6 +454,7 @@ def test_help_everywhere(program):
         answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
         assert answer.returncode == 0 and answer.stderr == "", words
         assert answer.stdout.startswith(" ".join(["prefixfs", *words.split()])), words
+        assert not re.search(" $", answer.stdout, re.MULTILINE), words
         assert answer.stdout.endswith("Exit status: 0 done, 1 it failed, 2 wrong usage.\n"), words
         options = re.findall(r"^  --\S+(?: [A-Z]+)?(.*)$", answer.stdout, re.MULTILINE)
         assert all(text.strip() for text in options), words

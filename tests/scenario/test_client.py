@@ -60,6 +60,25 @@ def test_threads_share_a_session_and_a_small_call_buffer(program, mount, slower)
     sessions_end(mount, slower)
 
 
+def stopped(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def test_a_session_opens_though_the_daemon_dies_meanwhile(program, mount, slower):
+    """Between two requests of pfs_open: the client stops itself before the second one."""
+    with subprocess.Popen([program("tests/scenario/client_threads"), mount + "/ns/t", "1", "20"], stdout=subprocess.PIPE,
+                          text=True, env=dict(os.environ, STOP_BEFORE_IOCTL="2")) as opener:
+        until = time.monotonic() + 10 * slower
+        while not stopped(opener.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        was_stopped = stopped(opener.pid)
+        os.kill(serving(mount), signal.SIGKILL)
+        os.kill(opener.pid, signal.SIGCONT)
+        result = json.loads(opener.communicate(timeout=40 * slower)[0])
+    assert was_stopped and opener.returncode == 0 and result["wrong"] == 0 and result["put"] > 0
+
+
 @pytest.mark.concurrency
 def test_threads_live_through_deaths_of_the_daemon(program, mount, slower):
     with subprocess.Popen([program("tests/scenario/client_threads"), mount + "/ns/t", "6", "6000"],

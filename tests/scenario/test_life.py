@@ -350,3 +350,11 @@ def test_without_root(daemon):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert d.stop()[0] == 0
     assert mounts_at(d.mount) == []
+
+
+def test_both_processes_have_the_name_of_the_program(daemon):
+    """The serving process was `exe`: pgrep found the parent alone."""
+    d = daemon()
+    for pid in (d.process.pid, d.serving()):
+        with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+            assert f.read() == "prefixfsd\n"

@@ -54,7 +54,15 @@ def test_a_claim_that_fails_leaves_nothing(daemon):
 def test_a_serving_process_that_refuses_leaves_nothing(daemon):
     d = daemon(start=False)
     refusal(d, preexec_fn=few_descriptors)
-    assert not os.path.exists(d.run)
+    assert os.listdir(d.run) == []
+
+
+def test_a_clean_end_leaves_the_folder_that_others_made(daemon):
+    """It was removed with the last mount's own: whoever had bind-mounted it saw the next daemon's no more."""
+    d = daemon()
+    before = os.stat(d.run).st_ino
+    assert d.stop()[0] == 0
+    assert os.listdir(d.run) == [] and os.stat(d.run).st_ino == before
 
 
 @needs_root

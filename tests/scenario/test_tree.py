@@ -109,6 +109,26 @@ def test_layout_in_pieces(daemon):
     assert "stats" in os.listdir(d.path("ns/x"))
 
 
+def test_layout_error_says_that_the_text_is_incomplete(daemon):
+    """It said nothing, or what had been wrong with the text before."""
+    d = daemon()
+    os.mkdir(d.path("ns/x"))
+    fd = os.open(d.path("ns/x/layout"), os.O_WRONLY | os.O_TRUNC)
+    assert errno_of(os.write, fd, b"} nonsense") == errno.EINVAL
+    assert os.write(fd, b"{") == 1
+    assert d.read("ns/x/layout.error") == "layout: the text is incomplete: 1 byte so far\n"
+    assert os.write(fd, b'"version": ') == 11
+    os.close(fd)
+    assert d.read("ns/x/layout.error") == "layout: the text is incomplete: 12 bytes so far\n"
+    fd = os.open(d.path("ns/x/layout"), os.O_WRONLY | os.O_TRUNC)
+    assert d.read("ns/x/layout.error") == ""
+    assert errno_of(os.write, fd, b"{}") == errno.EINVAL
+    assert "incomplete" not in d.read("ns/x/layout.error") != ""
+    assert os.write(fd, json.dumps(PLAIN_LAYOUT).encode()) > 0
+    os.close(fd)
+    assert "stats" in os.listdir(d.path("ns/x"))
+
+
 def test_layout_refusals_are_errors_of_write(daemon):
     d = daemon()
     os.mkdir(d.path("ns/x"))
