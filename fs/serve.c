@@ -15,7 +15,6 @@
 #include "fs/doorman.h"
 #include "fs/fs.h"
 #include "fs/handles.h"
-#include "fs/ioctl.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
@@ -176,7 +175,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 		log_error("the loops cannot be told to leave: %s", strerror(errno));
 	loops_join(&loops);
 	while ((call = calls_next(fs->calls)))
-		ioctl_run(fs, call);
+		call->run(fs, call);
 	doorman_stop(fs->doorman);
 }
 
