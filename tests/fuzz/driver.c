@@ -5,12 +5,13 @@
  * The seed of the random numbers is printed, and at a failure the input in hex; --replay HEX tries that one alone (`-`:
  * reads hex from standard input). PREFIXFS_FUZZ_SECONDS is the default of --seconds.
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,48 +25,9 @@ struct input {
 	uint8_t at[FUZZ_INPUT_MAX];
 };
 
-static struct input corpus[CORPUS], current;
+static struct input corpus[CORPUS], *current; /* the latter shared with the parent, which outlives what it brings about */
 static unsigned corpus_count, seeds;
 static uint64_t state;
-
-/* ---- the end --------------------------------------------------------------------------------------------------- */
-
-/* Also in a signal handler: no stdio. */
-static void print_current(void)
-{
-	static const char digits[] = "0123456789abcdef";
-	static char text[2 * FUZZ_INPUT_MAX + 64];
-	size_t n = (size_t)(stpcpy(text, "\ninput: --replay ") - text);
-
-	for (size_t i = 0; i < current.bytes; i++) {
-		text[n++] = digits[current.at[i] >> 4];
-		text[n++] = digits[current.at[i] & 15];
-	}
-	text[n++] = '\n';
-	if (write(STDERR_FILENO, text, n) < 0)
-		_exit(2);
-}
-
-static void die(int number)
-{
-	print_current();
-	signal(number, SIG_DFL);
-	raise(number);
-}
-
-/* A sanitizer's report ends in a call of this; without one there is none. */
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void watch(void)
-{
-	const int signals[] = {SIGABRT, SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-	bool sanitized = __sanitizer_set_death_callback != NULL;
-
-	if (sanitized)
-		__sanitizer_set_death_callback(print_current);
-	for (unsigned i = 0; i < (sanitized ? 2 : sizeof(signals) / sizeof(signals[0])); i++)
-		signal(signals[i], die);
-}
 
 /* ---- mutations ------------------------------------------------------------------------------------------------- */
 
@@ -144,9 +106,9 @@ static void mutate(struct input *in)
 
 static void next_input(void)
 {
-	current = corpus[pick(corpus_count)];
+	*current = corpus[pick(corpus_count)];
 	for (unsigned n = pick(4) ? 1 + pick(6) : 1 + pick(40); n; n--)
-		mutate(&current);
+		mutate(current);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -154,11 +116,11 @@ static void next_input(void)
 static void try_current(void)
 {
 	/* Memory of its very length, so that reading behind it is seen. */
-	uint8_t *copy = malloc(current.bytes ? current.bytes : 1);
+	uint8_t *copy = malloc(current->bytes ? current->bytes : 1);
 
-	memcpy(copy, current.at, current.bytes);
+	memcpy(copy, current->at, current->bytes);
 	alarm(INPUT_S);
-	LLVMFuzzerTestOneInput(copy, current.bytes);
+	LLVMFuzzerTestOneInput(copy, current->bytes);
 	free(copy);
 }
 
@@ -169,11 +131,11 @@ static int replay(const char *hex)
 
 	if (!strcmp(hex, "-"))
 		hex = fgets(text, sizeof(text), stdin) ? text : "";
-	current.bytes = 0;
-	for (; sscanf(hex, "%2x", &byte) == 1 && current.bytes < FUZZ_INPUT_MAX; hex += 2)
-		current.at[current.bytes++] = (uint8_t)byte;
+	current->bytes = 0;
+	for (; sscanf(hex, "%2x", &byte) == 1 && current->bytes < FUZZ_INPUT_MAX; hex += 2)
+		current->at[current->bytes++] = (uint8_t)byte;
 	try_current();
-	printf("%zu bytes: nothing found\n", current.bytes);
+	printf("%zu bytes: nothing found\n", current->bytes);
 	return 0;
 }
 
@@ -196,7 +158,7 @@ static int fuzz(unsigned seconds)
 	uint64_t runs = 0;
 
 	for (; runs < seeds; runs++) {
-		current = corpus[runs];
+		*current = corpus[runs];
 		try_current();
 	}
 	while (time(NULL) < end) {
@@ -205,12 +167,35 @@ static int fuzz(unsigned seconds)
 		runs++;
 		/* Without a measure of what is new the corpus wanders: seeds stay, the others are what came last. */
 		if (corpus_count < CORPUS)
-			corpus[corpus_count++] = current;
+			corpus[corpus_count++] = *current;
 		else if (seeds < CORPUS)
-			corpus[seeds + pick(CORPUS - seeds)] = current;
+			corpus[seeds + pick(CORPUS - seeds)] = *current;
 	}
 	printf("%llu inputs, nothing found\n", (unsigned long long)runs);
 	return 0;
+}
+
+/* In a process of its own, so that whatever ends it leaves the input behind: a signal, or a sanitizer's report. */
+static int watched(unsigned seconds, int argc, char **argv)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		LLVMFuzzerInitialize(&argc, &argv);
+		exit(fuzz(seconds));
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return 2;
+	if (status == 0)
+		return 0;
+	fprintf(stderr, "%s %d\ninput: --replay ", WIFSIGNALED(status) ? "signal" : "exit status",
+		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	for (size_t i = 0; i < current->bytes; i++)
+		fprintf(stderr, "%02x", current->at[i]);
+	fprintf(stderr, "\n");
+	return 1;
 }
 
 int main(int argc, char **argv)
@@ -233,13 +218,16 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s [--seconds N] [--seed N] [--replay HEX]\n", argv[0]);
 		return 2;
 	}
-	LLVMFuzzerInitialize(&argc, &argv);
+	current = mmap(NULL, sizeof(*current), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (current == MAP_FAILED)
+		return 2;
 	read_seeds();
-	watch();
-	if (hex)
+	if (hex) {
+		LLVMFuzzerInitialize(&argc, &argv);
 		return replay(hex);
+	}
 	printf("--seconds %u --seed %llu\n", seconds, (unsigned long long)seed);
 	fflush(stdout);
 	state = seed * 0x9e3779b97f4a7c15ull | 1;
-	return fuzz(seconds);
+	return watched(seconds, argc, argv);
 }

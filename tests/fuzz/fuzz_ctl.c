@@ -111,17 +111,17 @@ static ssize_t read_nothing(int fd, void *to, size_t bytes, void *userdata)
 
 static void hand_over(struct fuse_in_header *header, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
 {
-	/* Memory of its very length. */
-	char *message = malloc(header->len = (uint32_t)(sizeof(*header) + head_bytes + body_bytes));
-	struct fuse_buf buffer = {.size = header->len, .mem = message};
+	size_t bytes = sizeof(*header) + head_bytes + body_bytes;
+	char *message = malloc(bytes), *to = message; /* memory of its very length */
+	struct fuse_buf buffer = {.size = bytes, .mem = message};
 
-	memcpy(message, header, sizeof(*header));
-	if (head_bytes)
-		memcpy(message + sizeof(*header), head, head_bytes);
+	header->len = (uint32_t)bytes;
+	to = mempcpy(to, header, sizeof(*header));
+	to = mempcpy(to, head, head_bytes);
 	if (body_bytes)
-		memcpy(message + sizeof(*header) + head_bytes, body, body_bytes);
+		memcpy(to, body, body_bytes);
 	fuse_session_process_buf(fs.session, &buffer);
-	memset(message, 0xa5, header->len); /* nobody may look there any more */
+	memset(message, 0xa5, bytes); /* nobody may look there any more */
 	free(message);
 }
 
@@ -494,7 +494,7 @@ static void raw_ioctl(struct program *p, struct client *c)
 
 	for (size_t i = 0; i < n; i++)
 		bytes[i] = u8(p);
-	ioctl_of(c, _IOC(what & 3, u8(p) & 7 ? PFS_IOC_TYPE : 'T', nr, n), n ? bytes : NULL, n,
+	ioctl_of(c, _IOC((unsigned)what & 3, u8(p) & 7 ? PFS_IOC_TYPE : 'T', nr, n), n ? bytes : NULL, n,
 		what & 64 ? n : u8(p));
 }
 
@@ -646,6 +646,21 @@ static void open_kernel(void)
 		abort();
 }
 
+/* So that the leak sanitizer has something to say. */
+static void close_world(void)
+{
+	fuse_session_destroy(fs.session);
+	space_unref(&space);
+	namespaces_free(&fs.namespaces);
+	host_free(&fs.host);
+	notifier_free(&fs.notifier);
+	calls_free(&fs.calls);
+	handles_free(&fs.handles);
+	buffers_deinit(&fs.buffers);
+	close(fs.over);
+	close(fs.leave);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct host_config host = {
@@ -686,6 +701,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	while (atomic_load(&space->prewarm_done) < space->prewarm_goal)
 		sched_yield();
 	open_kernel();
+	atexit(close_world);
 	return 0;
 }
 
