@@ -38,12 +38,12 @@
 #define BUFFER PFS_MIN_CALL_BUFFER
 #define SESSIONS 2u
 #define UNDER_WAY 64u
-#define CHAINS 6u
+#define CHAINS 12u /* of up to 56 pages: more than there is room for */
 
 static const char layout_text[] =
 	"{\"version\":1,\"identity\":{\"model\":\"fuzz\"},\"world\":1,\"page_tokens\":64,\"memory\":{\"floor\":16777216},"
-	"\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":16384}]},"
-	"{\"name\":\"st\",\"kind\":\"state\",\"planes\":[{\"name\":\"S\",\"bytes\":5000}]}]}";
+	"\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":65536}]},"
+	"{\"name\":\"st\",\"kind\":\"state\",\"planes\":[{\"name\":\"S\",\"bytes\":20000}]}]}";
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------ */
 
@@ -167,6 +167,7 @@ struct client {
 	uint64_t session, seq;
 	uint8_t *buffer;
 	uint64_t last;   /* number of the last request */
+	uint64_t transferable[8]; /* of the handles, as far as they were answered at once */
 };
 
 static struct client clients[SESSIONS];
@@ -395,14 +396,26 @@ static void get_start(struct program *p, struct client *c)
 	if (what & 128)
 		arg.call.deadline_ms = 1;
 	issue(p, c, PFS_IOC_GET_START, &arg);
+	if (kernel.error == 0) {
+		memcpy(&arg, kernel.reply + sizeof(struct fuse_ioctl_out), sizeof(arg.get_start));
+		c->transferable[handle] = arg.get_start.transferable_len;
+	}
 }
 
 static void get_transfer(struct program *p, struct client *c)
 {
-	union any arg = {.get_transfer = {.handle = u8(p) % 8, .plan = u8(p) % 8, .boundary = u8(p) % 64 * 64u,
-		.from = u8(p) % 16 * 64u, .offsets_offset = ANSWERS_AT, .offsets_capacity = 128}};
+	uint8_t what = u8(p), handle = u8(p) % 8;
+	union any arg = {.get_transfer = {.handle = handle, .plan = u8(p) % 8, .boundary = c->transferable[handle],
+		.offsets_offset = ANSWERS_AT, .offsets_capacity = 128}};
+	struct pfs_get_transfer *t = &arg.get_transfer;
 
-	arg.get_transfer.to = u8(p) & 3 ? arg.get_transfer.boundary : u8(p) % 64 * 64u;
+	if (what & 1)
+		t->boundary = u8(p) % 64 * 64u;
+	t->to = what & 2 ? u8(p) % 64 * 64u : t->boundary;
+	if (what & 4)
+		t->from = u8(p) % 16 * 64u;
+	if (what & 8)
+		t->class_mask = what >> 4 & 3;
 	issue(p, c, PFS_IOC_GET_TRANSFER, &arg);
 }
 
@@ -786,8 +799,8 @@ size_t fuzz_seed(unsigned n, uint8_t *to)
 {
 	static const uint8_t programs[][64] = {
 		/* put, commit, get, transfer, release */
-		{0, 0x20, 1, 0, 1, 1, 0, 3, 0, 0x23, 1, 0, 0, 0, 0x26, 0, 1, 1, 0, 3, 0, 0x28, 1, 2, 4, 0, 1, 0, 0x29, 0, 2, 2, 2,
-			2, 0, 0},
+		{0, 0x20, 1, 0, 1, 1, 0, 3, 0, 0x23, 1, 0, 0, 0, 0x26, 2, 1, 1, 0, 3, 0, 0x28, 2, 1, 2, 2, 0, 0x28, 4, 1, 3, 2, 0,
+			0x29, 0, 2, 3, 2, 2, 1, 0},
 		/* a chain of two records with rows, a WHOLE group, an abort */
 		{0, 0x20, 1, 1, 3, 1, 0, 3, 3, 1, 4, 3, 0, 0x23, 1, 0, 1, 0, 0x20, 2, 0, 9, 2, 0, 3, 0, 0x25, 2, 0, 0, 0},
 		/* one waits for what the other writes */
@@ -800,11 +813,14 @@ size_t fuzz_seed(unsigned n, uint8_t *to)
 		/* ... as it comes */
 		{0, 0x2d, 20, 'h', 'e', 'l', 'p', '\n', 's', 't', 'a', 't', '\n', 'p', 'r', 'o', 'b', 'e', ' ', '0', '\n', 'x',
 			0x2d, 7, 'h', 'e', '\r', '\n', 0, 'l', '\n', 0x2f, 5},
+		/* rows without pages, before and after the pages come; a row dropped by key */
+		{0, 0x20, 1, 0, 0x71, 1, 4, 0, 0, 0x23, 1, 0, 0, 0, 0x20, 2, 0, 1, 1, 0, 3, 0, 0x23, 2, 0, 0, 0, 0x2a, 0x22, 1, 3, 0,
+			0, 0x20, 3, 0, 0x71, 1, 4, 1, 0, 0x20, 4, 0, 3, 1, 0, 3, 0, 0x23, 4, 0, 0, 0, 0x23, 3, 0, 0, 0},
 		/* read-only, and raw */
 		{2, 0x30, 1, 0, 1, 1, 0, 3, 0, 0x3d, 99, 0x2c, 4, 0x88, 80, 0, 0, 0, 0, 0, 0, 0, 1, 0x2c, 14, 0, 1, 0x2f, 3},
 		/* room runs out */
-		{0, 0x20, 1, 3, 0x81, 1, 0, 39, 0x81, 2, 0, 39, 0x81, 3, 0, 39, 0x81, 4, 0, 39, 0, 0x23, 1, 0, 3, 0, 0x20, 2, 1,
-			0x81, 5, 0, 39, 0x81, 0, 0, 39, 0, 0x23, 2, 0, 1, 0, 0x2d, 102},
+		{0, 0x20, 1, 3, 0x81, 1, 0, 39, 0x83, 2, 0, 39, 0x81, 3, 0, 39, 0x81, 4, 0, 39, 0, 0x23, 1, 0, 3, 0, 0x20, 2, 3,
+			0x81, 5, 0, 39, 0x81, 0, 0, 39, 0x8b, 6, 0, 30, 0x81, 7, 0, 39, 0, 0x23, 2, 0, 3, 0, 0x2d, 102},
 	};
 
 	if (n >= sizeof(programs) / sizeof(programs[0]))
