@@ -36,11 +36,11 @@ static struct session *session(const struct ctl_command_run *run)
 
 static int parse_keys(struct ctl_command_run *run, char **words, struct why *why)
 {
-	for (unsigned i = 0; i < run->count; i++) {
-		if (!hex_parse(words[i], run->keys[i].bytes, sizeof(run->keys[i].bytes)))
+	for (unsigned i = 0; i < run->count; i++)
+		if (strlen(words[i]) != 2 * sizeof(struct key) ||
+			!hex_parse(words[i], sizeof(struct key), run->keys[i].bytes))
 			return why_set(why, EINVAL, "argument %u, `" WORD_SHOWN "`: a key is 64 hex digits, a to f small",
 				i + 1, words[i]);
-	}
 	return 0;
 }
 

@@ -29,10 +29,8 @@ static int digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool hex_parse(const char *from, uint8_t *to, size_t bytes)
+bool hex_parse(const char *from, size_t bytes, uint8_t *to)
 {
-	if (strlen(from) != 2 * bytes)
-		return false;
 	for (size_t i = 0; i < bytes; i++) {
 		int high = digit(from[2 * i]), low = digit(from[2 * i + 1]);
 
@@ -55,5 +53,5 @@ bool record_name_parse(const char *name, uint64_t *consumed, struct key *endpoin
 			return false;
 		*consumed = *consumed << 4 | (unsigned)d;
 	}
-	return hex_parse(name + 17, endpoint->bytes, sizeof(endpoint->bytes));
+	return hex_parse(name + 17, sizeof(endpoint->bytes), endpoint->bytes);
 }

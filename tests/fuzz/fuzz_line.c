@@ -70,7 +70,8 @@ static void take_words(struct ctl_line *line, struct outcome *out, struct why *w
 		for (const char *p = words[i]; *p; p++)
 			out->sum = out->sum * 31 + (unsigned char)*p;
 		out->words++;
-		hex_parse(words[i], key, sizeof(key));
+		if (strlen(words[i]) >= 2 * sizeof(key))
+			hex_parse(words[i], sizeof(key), key);
 		record_name_parse(words[i], &consumed, &endpoint);
 	}
 	if (count < 0)
