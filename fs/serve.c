@@ -104,7 +104,7 @@ static void check_budget(struct fs *fs)
 }
 
 /* libfuse's own words go where ours go. */
-static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
 {
 	char line[512];
 
