@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_<target> [--seconds N] [--seed N] [--replay HEX]: tries mutations of the target's seeds for so long.
+ * fuzz_<target> [--seconds N] [--seed N] [--replay HEX] [--write-seeds FOLDER]: tries mutations of the target's seeds for so
+ * long.
  *
  * The seed of the random numbers is printed, and at a failure the input in hex; --replay HEX tries that one alone (`-`:
- * reads hex from standard input). PREFIXFS_FUZZ_SECONDS is the default of --seconds.
+ * reads hex from standard input). --write-seeds makes a corpus for libFuzzer and tries nothing. PREFIXFS_FUZZ_SECONDS is the default of --seconds.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -152,6 +153,22 @@ static void read_seeds(void)
 		abort();
 }
 
+static int write_seeds(const char *folder)
+{
+	for (unsigned i = 0; i < seeds; i++) {
+		char path[4096];
+		FILE *to;
+
+		snprintf(path, sizeof(path), "%s/seed%u", folder, i);
+		to = fopen(path, "w");
+		if (!to || fwrite(corpus[i].at, 1, corpus[i].bytes, to) != corpus[i].bytes || fclose(to)) {
+			perror(path);
+			return 1;
+		}
+	}
+	return 0;
+}
+
 static int fuzz(unsigned seconds)
 {
 	time_t end = time(NULL) + seconds;
@@ -200,7 +217,7 @@ static int watched(unsigned seconds, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	const char *env = getenv("PREFIXFS_FUZZ_SECONDS"), *hex = NULL;
+	const char *env = getenv("PREFIXFS_FUZZ_SECONDS"), *hex = NULL, *folder = NULL;
 	unsigned seconds = env ? (unsigned)strtoul(env, NULL, 10) : 2;
 	uint64_t seed = (uint64_t)time(NULL) * 1000003 ^ (uint64_t)getpid();
 
@@ -211,17 +228,21 @@ int main(int argc, char **argv)
 			seed = strtoull(argv[i + 1], NULL, 10);
 		else if (!strcmp(argv[i], "--replay"))
 			hex = argv[i + 1];
+		else if (!strcmp(argv[i], "--write-seeds"))
+			folder = argv[i + 1];
 		else
 			argc = 0;
 	}
 	if (argc % 2 == 0) {
-		fprintf(stderr, "usage: %s [--seconds N] [--seed N] [--replay HEX]\n", argv[0]);
+		fprintf(stderr, "usage: %s [--seconds N] [--seed N] [--replay HEX] [--write-seeds FOLDER]\n", argv[0]);
 		return 2;
 	}
 	current = mmap(NULL, sizeof(*current), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (current == MAP_FAILED)
 		return 2;
 	read_seeds();
+	if (folder)
+		return write_seeds(folder);
 	if (hex) {
 		LLVMFuzzerInitialize(&argc, &argv);
 		return replay(hex);
