@@ -8,236 +8,21 @@
  * After each input everything is at its base, and index and slots are checked from end to end.
  */
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#include "fs/calls.h"
-#include "fs/client/prefixfs_abi.h"
-#include "fs/ctl_command.h"
-#include "fs/ctl_text.h"
-#include "fs/handles.h"
-#include "fs/log.h"
-#include "fs/namespaces.h"
-#include "fs/node.h"
-#include "fs/notifier.h"
 #include "fs/record_name.h"
-#include "store/base/clock.h"
-#include "store/space.h"
+#include "store/session.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/kernel.h"
 
-#define MEMORY (16ull << 20)
-#define BUFFER PFS_MIN_CALL_BUFFER
 #define SESSIONS 2u
-#define UNDER_WAY 64u
 #define CHAINS 12u /* of up to 56 pages: more than there is room for */
 
-static const char layout_text[] =
-	"{\"version\":1,\"identity\":{\"model\":\"fuzz\"},\"world\":1,\"page_tokens\":64,\"memory\":{\"floor\":16777216},"
-	"\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":65536}]},"
-	"{\"name\":\"st\",\"kind\":\"state\",\"planes\":[{\"name\":\"S\",\"bytes\":20000}]}]}";
-
-/* ---- the kernel ------------------------------------------------------------------------------------------------ */
-
-static struct fs fs;
-static struct config config;
-static struct space *space;
-static fuse_ino_t ctl_node;
-
-static struct {
-	uint64_t next_unique;
-	uint64_t under_way[UNDER_WAY]; /* 0 = free */
-	unsigned count;
-	uint64_t asked;                /* the request whose answer is wanted below */
-	int error;                     /* of that: a negative errno; 1: there is none yet */
-	size_t bytes;
-	uint8_t reply[1 << 17];
-} kernel;
-
-static void answered(uint64_t unique)
-{
-	for (unsigned i = 0; i < UNDER_WAY; i++)
-		if (kernel.under_way[i] == unique) {
-			kernel.under_way[i] = 0;
-			kernel.count--;
-			return;
-		}
-	fprintf(stderr, "request %llu was answered twice, or never asked\n", (unsigned long long)unique);
-	abort();
-}
-
-static ssize_t take_reply(int fd, struct iovec *iov, int count, void *userdata)
-{
-	const struct fuse_out_header *header = iov[0].iov_base;
-	size_t bytes = 0;
-
-	lock_assert_none_held();
-	for (int i = 0; i < count; i++)
-		bytes += iov[i].iov_len;
-	assert(iov[0].iov_len >= sizeof(*header) && header->len == bytes);
-	if (header->unique == 0)
-		return (ssize_t)bytes; /* a notification */
-	if (header->unique & 1) { /* an interrupt of a request that had been answered */
-		assert(header->error == -EAGAIN);
-		return (ssize_t)bytes;
-	}
-	answered(header->unique);
-	if (header->unique != kernel.asked)
-		return (ssize_t)bytes;
-	kernel.error = header->error;
-	kernel.bytes = 0;
-	for (int i = 0; i < count; i++) {
-		size_t skip = i ? 0 : sizeof(*header);
-
-		assert(kernel.bytes + iov[i].iov_len - skip <= sizeof(kernel.reply));
-		memcpy(kernel.reply + kernel.bytes, (char *)iov[i].iov_base + skip, iov[i].iov_len - skip);
-		kernel.bytes += iov[i].iov_len - skip;
-	}
-	return (ssize_t)bytes;
-}
-
-static ssize_t read_nothing(int fd, void *to, size_t bytes, void *userdata)
-{
-	return -EAGAIN;
-}
-
-static void hand_over(struct fuse_in_header *header, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
-{
-	size_t bytes = sizeof(*header) + head_bytes + body_bytes;
-	char *message = malloc(bytes), *to = message; /* memory of its very length */
-	struct fuse_buf buffer = {.size = bytes, .mem = message};
-
-	header->len = (uint32_t)bytes;
-	to = mempcpy(to, header, sizeof(*header));
-	to = mempcpy(to, head, head_bytes);
-	if (body_bytes)
-		memcpy(to, body, body_bytes);
-	fuse_session_process_buf(fs.session, &buffer);
-	memset(message, 0xa5, bytes); /* nobody may look there any more */
-	free(message);
-}
-
-/* A request of @head, which is the operation's own struct, and @body behind it. Its number, to interrupt it by. */
-static uint64_t send(uint32_t opcode, uint64_t node, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
-{
-	struct fuse_in_header header = {.opcode = opcode, .unique = kernel.next_unique += 2, .nodeid = node, .pid = 1};
-	unsigned i = 0;
-
-	while (kernel.under_way[i])
-		i++;
-	kernel.under_way[i] = header.unique;
-	kernel.count++;
-	kernel.asked = header.unique;
-	kernel.error = 1;
-	hand_over(&header, head, head_bytes, body, body_bytes);
-	return header.unique;
-}
-
-static bool step(void)
-{
-	struct call *call;
-
-	calls_wake(fs.calls);
-	call = calls_next(fs.calls);
-	if (call)
-		call->run(&fs, call);
-	return call;
-}
-
-static void interrupt(uint64_t unique)
-{
-	struct fuse_interrupt_in in = {.unique = unique};
-	struct fuse_in_header header = {.opcode = FUSE_INTERRUPT, .unique = unique | 1};
-
-	hand_over(&header, &in, sizeof(in), NULL, 0);
-}
-
-/* ---- clients --------------------------------------------------------------------------------------------------- */
-
-struct client {
-	uint64_t handle; /* of the open file; 0: not open */
-	uint64_t session, seq;
-	uint8_t *buffer;
-	uint64_t last;   /* number of the last request */
-	uint64_t transferable[8]; /* of the handles, as far as they were answered at once */
-};
-
 static struct client clients[SESSIONS];
-
-static int ioctl_of(struct client *c, unsigned cmd, const void *in, size_t in_bytes, size_t out_bytes)
-{
-	struct fuse_ioctl_in head = {
-		.fh = c->handle, .cmd = cmd, .in_size = (uint32_t)in_bytes, .out_size = (uint32_t)out_bytes};
-
-	c->last = send(FUSE_IOCTL, ctl_node, &head, sizeof(head), in, in_bytes);
-	return kernel.error;
-}
-
-/* One that is answered at once. */
-static void must(struct client *c, unsigned cmd, void *in, size_t bytes)
-{
-	if (ioctl_of(c, cmd, in, bytes, bytes) || ((struct fuse_ioctl_out *)kernel.reply)->result)
-		abort();
-	memcpy(in, kernel.reply + sizeof(struct fuse_ioctl_out), bytes);
-}
-
-#define CALL(c, type) {.size = sizeof(type), .seq = ++(c)->seq}
-
-static void open_client(struct client *c, bool read_only)
-{
-	struct fuse_open_in open = {.flags = read_only ? O_RDONLY : O_RDWR};
-	struct pfs_segments segments;
-	struct pfs_segments_ack ack;
-	struct pfs_range *ranges;
-	struct session *session;
-	struct why why = WHY_INIT;
-	uint64_t bytes;
-	int segment, buffer;
-
-	memset(c, 0, sizeof(*c));
-	send(FUSE_OPEN, ctl_node, &open, sizeof(open), NULL, 0);
-	if (kernel.error)
-		abort();
-	c->handle = ((struct fuse_open_out *)kernel.reply)->fh;
-	struct pfs_attach attach = {.call = CALL(c, struct pfs_attach), .abi_version = PFS_ABI_VERSION, .node = PFS_NODE_ANY,
-		.call_buffer_bytes = BUFFER};
-	must(c, PFS_IOC_ATTACH, &attach, sizeof(attach));
-	c->session = attach.session;
-	if (session_welcome(fs.host, attach.token, getpid(), 0, 0, NULL, 0, &session, &segment, &buffer, &why))
-		abort();
-	c->buffer = session_call_buffer(session, &bytes);
-	session_unref(&session);
-	segments = (struct pfs_segments){.call = CALL(c, struct pfs_segments), .capacity = 64};
-	must(c, PFS_IOC_SEGMENTS, &segments, sizeof(segments));
-	ranges = (struct pfs_range *)c->buffer;
-	for (uint32_t i = 0; i < segments.count; i++) {
-		struct pfs_range_ack one = {ranges[i].id, ranges[i].generation};
-
-		memcpy(c->buffer + 32768 + i * sizeof(one), &one, sizeof(one));
-	}
-	ack = (struct pfs_segments_ack){
-		.call = CALL(c, struct pfs_segments_ack), .acks_offset = 32768, .count = segments.count};
-	must(c, PFS_IOC_SEGMENTS_ACK, &ack, sizeof(ack));
-	memset(c->buffer, 0, BUFFER);
-}
-
-/* As when the process is gone. */
-static void close_client(struct client *c)
-{
-	struct fuse_release_in release = {.fh = c->handle};
-
-	send(FUSE_RELEASE, ctl_node, &release, sizeof(release), NULL, 0);
-	calls_end_session(fs.calls, c->session);
-	host_process_gone(fs.host, c->session);
-}
 
 /* ---- programs -------------------------------------------------------------------------------------------------- */
 
@@ -323,7 +108,7 @@ static void issue(struct program *p, struct client *c, unsigned cmd, union any *
 	}
 	if (how & 16) /* the same again, later */
 		arg->call.seq = c->seq = c->seq > 2 ? c->seq - u8(p) % 3 : 1;
-	ioctl_of(c, cmd, arg->bytes, bytes, bytes);
+	client_ioctl(c, cmd, arg->bytes, bytes, bytes);
 }
 
 static void put_start(struct program *p, struct client *c)
@@ -495,7 +280,7 @@ static void others(struct program *p, struct client *c)
 		issue(p, c, PFS_IOC_ATTACH, &arg);
 		break;
 	default:
-		host_maintain(fs.host);
+		host_maintain(kernel_fs.host);
 	}
 }
 
@@ -507,7 +292,7 @@ static void raw_ioctl(struct program *p, struct client *c)
 
 	for (size_t i = 0; i < n; i++)
 		bytes[i] = u8(p);
-	ioctl_of(c, _IOC((unsigned)what & 3, u8(p) & 7 ? PFS_IOC_TYPE : 'T', nr, n), n ? bytes : NULL, n,
+	client_ioctl(c, _IOC((unsigned)what & 3, u8(p) & 7 ? PFS_IOC_TYPE : 'T', nr, n), n ? bytes : NULL, n,
 		what & 64 ? n : u8(p));
 }
 
@@ -535,7 +320,7 @@ static void write_text(struct program *p, struct client *c)
 		n = (size_t)snprintf(text, sizeof(text), "%s %s\n", of_record[what], what ? name : name + 17);
 	}
 	head.size = (uint32_t)n;
-	c->last = send(FUSE_WRITE, ctl_node, &head, sizeof(head), text, n);
+	c->last = kernel_send(FUSE_WRITE, kernel_ctl, &head, sizeof(head), text, n);
 	if (kernel.error == 0)
 		assert(((struct fuse_write_out *)kernel.reply)->size <= n);
 }
@@ -545,7 +330,7 @@ static void read_text(struct program *p, struct client *c, size_t bytes)
 {
 	struct fuse_read_in head = {.fh = c->handle, .size = (uint32_t)bytes, .offset = u8(p) * 100u};
 
-	send(FUSE_READ, ctl_node, &head, sizeof(head), NULL, 0);
+	kernel_send(FUSE_READ, kernel_ctl, &head, sizeof(head), NULL, 0);
 	assert(kernel.error != 1 && (kernel.error || kernel.bytes <= bytes));
 }
 
@@ -556,15 +341,15 @@ static void around(struct program *p, struct client *c)
 
 	switch (what % 8) {
 	case 0:
-		interrupt(c->last);
+		kernel_interrupt(c->last);
 		break;
 	case 1:
 	case 2:
-		for (what /= 8; what && step(); what--)
+		for (what /= 8; what && kernel_step(); what--)
 			;
 		break;
 	case 3:
-		send(FUSE_POLL, ctl_node, &poll, sizeof(poll), NULL, 0);
+		kernel_send(FUSE_POLL, kernel_ctl, &poll, sizeof(poll), NULL, 0);
 		break;
 	case 4:
 		read_text(p, c, 1 << 16);
@@ -625,157 +410,21 @@ static void instruction(struct program *p)
 		around(p, c);
 	}
 	if (what & 32)
-		while (step())
+		while (kernel_step())
 			;
-}
-
-/* ---- the world ------------------------------------------------------------------------------------------------- */
-
-static void on_changed(void *context, struct space *s, enum host_change what)
-{
-	calls_changed(fs.calls, space_serial(s));
-	notifier_changed(fs.notifier);
-}
-
-static void on_record_gone(void *context, struct space *s, uint64_t consumed, const struct key *endpoint)
-{
-	notifier_record_gone(fs.notifier, space_serial(s), consumed, endpoint);
-}
-
-static void open_kernel(void)
-{
-	static const struct fuse_custom_io io = {.writev = take_reply, .read = read_nothing};
-	char name[] = "fuzz", *argv[] = {name, NULL};
-	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
-	struct fuse_init_in init = {.major = FUSE_KERNEL_VERSION, .minor = 38, .max_readahead = 4096};
-
-	kernel.next_unique = 2;
-	fs.session = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), &fs);
-	fuse_opt_free_args(&args);
-	if (!fs.session || fuse_session_custom_io(fs.session, &io, eventfd(0, EFD_CLOEXEC)))
-		abort();
-	send(FUSE_INIT, 0, &init, sizeof(init), NULL, 0);
-	if (kernel.error || !fs.ready)
-		abort();
-}
-
-/* So that the leak sanitizer has something to say. */
-static void close_world(void)
-{
-	fuse_session_destroy(fs.session);
-	space_unref(&space);
-	namespaces_free(&fs.namespaces);
-	host_free(&fs.host);
-	notifier_free(&fs.notifier);
-	calls_free(&fs.calls);
-	handles_free(&fs.handles);
-	buffers_deinit(&fs.buffers);
-	close(fs.over);
-	close(fs.leave);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	struct host_config host = {
-		.memory_bytes = MEMORY,
-		.wish = SEGMENT_WISH_SMALL,
-		.populate_threads = 1,
-		.handle_ttl_ms = 60000,
-		.fill_ttl_ms = 60000,
-		.token_ttl_ms = 600000,
-		.events = {.changed = on_changed, .record_gone = on_record_gone},
-	};
-	struct space_access access = {.mode = 0700};
-	struct namespace_info info;
-	struct why why = WHY_INIT;
-	uint64_t number;
-
-	log_set_level(LOG_LEVEL_ERROR);
-	config_init(&config);
-	fs.config = &config;
-	fs.last_exit = "";
-	fs.started_ns = clock_now_ns();
-	fs.over = eventfd(0, EFD_CLOEXEC);
-	fs.leave = eventfd(0, EFD_CLOEXEC);
-	snprintf(fs.dir.path, sizeof(fs.dir.path), "/nowhere");
-	buffers_init(&fs.buffers);
-	fs.handles = handles_new(64);
-	fs.calls = calls_new(&fs);
-	fs.notifier = notifier_new(&fs);
-	fs.namespaces = namespaces_new(&fs);
-	if (host_new(&host, &fs.host, &why) || namespaces_make(fs.namespaces, "x", &access, &number, &why) ||
-		namespaces_write_layout(fs.namespaces, number, 0, layout_text, sizeof(layout_text) - 1, &why) ||
-		namespaces_get(fs.namespaces, number, &info)) {
-		fprintf(stderr, "%s\n", why.text);
-		abort();
-	}
-	space = info.space;
-	ctl_node = node_pack((struct node){.kind = NODE_CTL, .number = number});
-	while (atomic_load(&space->prewarm_done) < space->prewarm_goal)
-		sched_yield();
-	open_kernel();
-	atexit(close_world);
+	kernel_open();
 	return 0;
-}
-
-static void check(void)
-{
-	struct space_report r;
-
-	space_report(space, &r);
-#define X(name, help)                                                                                              \
-	if (r.stats.name) {                                                                                        \
-		fprintf(stderr, "%s is %llu, not 0\n", #name, (unsigned long long)r.stats.name);                   \
-		abort();                                                                                           \
-	}
-	STATS_TRANSIENT(X)
-#undef X
-	assert(r.victims_selected == r.victims_freed + r.victims_restored + r.victims_obsolete + r.victims_pending);
-	lock_take(&space->lock);
-	index_check(space->index);
-	slots_check(space->slots);
-	lock_drop(&space->lock);
-}
-
-/* Nothing is left of this input: everything goes, by RESET, which is seen to. */
-static void empty(void)
-{
-	struct space_report r;
-	struct session *s;
-	struct reset reset;
-	struct why why = WHY_INIT;
-
-	if (session_new(fs.host, space, 1, 0, 0, false, &s, &why))
-		abort();
-	reset = (struct reset){.session = s};
-	if (reset_begin(&reset, &why) != STEP_MORE)
-		abort();
-	while (reset_step(&reset, &why) == STEP_MORE)
-		;
-	session_release(s);
-	session_unref(&s);
-	space_report(space, &r);
-	if (reset.held || r.records || r.pages || r.hidden_records || r.slots_free != r.slots || r.pinned_bytes) {
-		fprintf(stderr, "after a reset: %u held, %llu records, %llu pages, %llu of %llu slots free\n", reset.held,
-			(unsigned long long)r.records, (unsigned long long)r.pages, (unsigned long long)r.slots_free,
-			(unsigned long long)r.slots);
-		abort();
-	}
 }
 
 static void finish(void)
 {
-	for (unsigned i = 0; i < UNDER_WAY; i++)
-		if (kernel.under_way[i])
-			interrupt(kernel.under_way[i]);
-	while (step())
-		;
-	if (kernel.count) {
-		fprintf(stderr, "%u requests were never answered\n", kernel.count);
-		abort();
-	}
+	kernel_finish();
 	for (unsigned i = 0; i < SESSIONS; i++)
-		close_client(&clients[i]);
+		client_close(&clients[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -784,12 +433,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	uint8_t how = u8(&p);
 
 	for (unsigned i = 0; i < SESSIONS; i++)
-		open_client(&clients[i], how >> i & 1);
+		client_open(&clients[i], how >> i & 1);
 	while (p.at < p.end && kernel.count < UNDER_WAY / 2)
 		instruction(&p);
 	finish();
-	check();
-	empty();
+	kernel_check();
+	kernel_empty();
 	return 0;
 }
 
