@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Control requests under way: their memory, the queue of those that go on in steps, and those that wait.
+ * Control requests under way, ioctls and commands of the text face: their memory, the queue of those that go on in steps, and those that wait.
  *
  *   state     who has it                    goes on by
  *   FREE      the pool                      calls_get        -> RUNNING
@@ -29,6 +29,7 @@
 #define CALLS_MAX 4096u
 
 struct ctl;
+struct ctl_text;
 struct operation;
 
 enum call_state { CALL_FREE, CALL_RUNNING, CALL_QUEUED, CALL_PARKED };
@@ -43,7 +44,8 @@ struct call {
 
 	fuse_req_t req;
 	struct ctl *ctl; /* (lock; written in calls_get and calls_put) taken from the handles until the answer */
-	const struct operation *operation;
+	void (*run)(struct fs *fs, struct call *call); /* goes on with it when it comes from the queue */
+	const struct operation *operation; /* of an ioctl */
 	bool entered;    /* session_enter succeeded */
 	bool noted;      /* its number stands in the session's list of running requests */
 	bool armed;      /* the kernel's interrupt knows it */
@@ -91,6 +93,10 @@ struct call {
 			uint32_t next;
 			int error;
 		} release;
+		struct {
+			struct ctl_text *face;
+			size_t bytes, done; /* of the copy: what was written, and what was taken of it */
+		} text;
 	} work;
 };
 

@@ -4,10 +4,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fs/calls.h"
+#include "fs/ctl_text.h"
 #include "fs/handles.h"
 #include "fs/notifier.h"
 
@@ -31,6 +33,8 @@ struct ctl {
 	bool read_only;
 	uint64_t handle;        /* constant once it can be taken */
 	_Atomic uint32_t asked; /* the namespace's counter of changes when the last request began */
+	_Atomic unsigned wanted; /* events that polls have waited for */
+	struct ctl_text *_Atomic text; /* NULL: nothing was written yet; constant once it is there */
 
 	struct lock lock;              /* LOCK_QUEUE; guards the rest */
 	struct ctl_request running[CTL_RUNNING]; /* under way; seq 0 = free */
@@ -47,6 +51,7 @@ static void ctl_end(void *object)
 	notifier_forget_poller(ctl->fs->notifier, ctl);
 	session_release(ctl->session);
 	session_unref(&ctl->session);
+	ctl_text_free(atomic_load(&ctl->text));
 	lock_destroy(&ctl->lock);
 	free(ctl);
 }
@@ -106,6 +111,19 @@ bool ctl_read_only(const struct ctl *ctl)
 uint64_t ctl_handle(const struct ctl *ctl)
 {
 	return ctl->handle;
+}
+
+struct ctl_text *ctl_text_face(struct ctl *ctl, bool make)
+{
+	struct ctl_text *face = atomic_load(&ctl->text), *fresh;
+
+	if (face || !make)
+		return face;
+	fresh = ctl_text_new();
+	if (!fresh || atomic_compare_exchange_strong(&ctl->text, &face, fresh))
+		return fresh;
+	ctl_text_free(fresh); /* another thread was faster */
+	return face;
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
@@ -198,15 +216,25 @@ static bool readable(const struct ctl *ctl)
 	return calls_change(ctl->fs->calls, ctl->serial) != atomic_load_explicit(&ctl->asked, memory_order_relaxed);
 }
 
-bool ctl_poll(struct ctl *ctl, struct fuse_pollhandle *handle)
+static unsigned events(struct ctl *ctl)
 {
-	/* Listed before it is looked at: a change in between finds it listed. */
-	if (handle)
-		notifier_add_poller(ctl->fs->notifier, ctl, handle);
-	return readable(ctl);
+	const struct ctl_text *face = atomic_load(&ctl->text);
+	unsigned now = face ? ctl_text_events(face) : POLLOUT | POLLWRNORM;
+
+	return now | (readable(ctl) ? POLLIN | POLLRDNORM : 0);
 }
 
-bool ctl_poller_ready(const struct ctl *ctl)
+unsigned ctl_poll(struct ctl *ctl, struct fuse_pollhandle *handle, unsigned wanted)
 {
-	return readable(ctl);
+	/* Listed before it is looked at: a change in between finds it listed. */
+	if (handle) {
+		atomic_fetch_or(&ctl->wanted, wanted);
+		notifier_add_poller(ctl->fs->notifier, ctl, handle);
+	}
+	return events(ctl);
+}
+
+bool ctl_poller_ready(struct ctl *ctl)
+{
+	return events(ctl) & atomic_load(&ctl->wanted);
 }

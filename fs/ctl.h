@@ -7,7 +7,8 @@
  * buffer where the first answer put them. Answers that are no outcome (EAGAIN, EINTR, EBUSY, and those of
  * LAST_ERROR, STAT and EMPTY) are not kept.
  *
- * poll(2): readable once a change of the namespace was counted since the last request of this open began.
+ * poll(2): readable once a change of the namespace was counted since the last request of this open began, and while an
+ * answer of the text face waits; writable while another answer of that would fit.
  */
 #ifndef PREFIXFS_FS_CTL_H
 #define PREFIXFS_FS_CTL_H
@@ -20,6 +21,7 @@
 #define CTL_RUNNING 64u       /* requests of one open that may be under way: EBUSY */
 
 struct ctl;
+struct ctl_text;
 
 /* Opens a session on @space. The handle for fi->fh, or 0 with the sentence. */
 uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who, bool read_only, struct why *why);
@@ -30,6 +32,8 @@ struct space *ctl_space(const struct ctl *ctl);
 uint32_t ctl_serial(const struct ctl *ctl); /* of the space */
 bool ctl_read_only(const struct ctl *ctl);
 uint64_t ctl_handle(const struct ctl *ctl);
+/* Its text face, for as long as the ctl is taken. NULL: there is none yet, or with @make no memory for it. */
+struct ctl_text *ctl_text_face(struct ctl *ctl, bool make);
 
 enum { CTL_E_REPEATED = 1 };
 /* Request @seq of operation @nr begins. CTL_E_REPEATED: it was answered; *result and the @bytes at @reply are what was
@@ -48,9 +52,9 @@ void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int 
 
 /* A request begins to look at the namespace: what changed before is no news any more. */
 void ctl_note_asked(struct ctl *ctl);
-/* For poll(2): takes @handle over, or NULL; true when readable. */
-bool ctl_poll(struct ctl *ctl, struct fuse_pollhandle *handle);
+/* For poll(2) that waits for @wanted: takes @handle over, or NULL; what is so now. */
+unsigned ctl_poll(struct ctl *ctl, struct fuse_pollhandle *handle, unsigned wanted);
 /* For the notifier: is there something to tell a poller? */
-bool ctl_poller_ready(const struct ctl *ctl);
+bool ctl_poller_ready(struct ctl *ctl);
 
 #endif

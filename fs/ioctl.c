@@ -286,6 +286,7 @@ void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument,
 		return;
 	}
 	call->req = req;
+	call->run = ioctl_run;
 	call->operation = op;
 	memcpy(call->arg.bytes, in, op->bytes);
 	begin(fs, call, _IOC_NR(cmd));

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "fs/calls.h"
-#include "fs/ioctl.h"
 #include "fs/log.h"
 #include "fs/requests.h"
 #include "store/base/clock.h"
@@ -175,7 +174,7 @@ static void *loop_main(void *argument)
 		in_a_row = 0;
 		call = calls_next(calls);
 		if (call)
-			ioctl_run(l->fs, call);
+			call->run(l->fs, call);
 		else
 			sleep_until_work(l);
 	}

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fs/ctl.h"
+#include "fs/ctl_text.h"
 #include "fs/handles.h"
 #include "fs/ioctl.h"
 #include "fs/log.h"
@@ -126,6 +127,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->direct_io = 1; /* nothing of it may lie in the page cache */
 	fi->keep_cache = 0;
 	fi->noflush = 1;
+	fi->nonseekable = look.node.kind == NODE_CTL; /* shells read it byte by byte then, and nobody skips an answer */
 	if (fuse_reply_open(req, fi) == -ENOENT && fi->fh)
 		handles_close(fs->handles, fi->fh); /* the open was interrupted: no release will come */
 }
@@ -156,13 +158,8 @@ static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t siz
 {
 	struct text *text = handles_take(fs->handles, handle, HANDLE_TEXT);
 
-	if (!text) {
-		/* ctl has no text face; anything else is a handle of an earlier daemon. */
-		bool ctl = handles_take(fs->handles, handle, HANDLE_CTL);
-
-		if (ctl)
-			handles_put(fs->handles, handle);
-		fuse_reply_err(req, ctl ? EOPNOTSUPP : ESTALE);
+	if (!text) { /* a handle of an earlier daemon */
+		fuse_reply_err(req, ESTALE);
 		return;
 	}
 	if (offset >= text->bytes)
@@ -170,6 +167,18 @@ static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t siz
 	else
 		fuse_reply_buf(req, text->at + offset, text->bytes - offset < size ? text->bytes - offset : size);
 	handles_put(fs->handles, handle);
+}
+
+/* True: it was a ctl, and the request is answered. */
+static bool read_ctl(fuse_req_t req, struct fs *fs, uint64_t handle, size_t size)
+{
+	struct ctl *ctl = handles_take(fs->handles, handle, HANDLE_CTL);
+
+	if (!ctl)
+		return false;
+	ctl_text_read(req, ctl, size);
+	handles_put(fs->handles, handle);
+	return true;
 }
 
 static void read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
@@ -201,6 +210,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 
 	if (node_unpack(ino, &node) && node.kind == NODE_EVENTS)
 		watch_read(fs->watch, req, fi->fh, size, fi->flags & O_NONBLOCK);
+	else if (fi->fh && read_ctl(req, fs, fi->fh, size))
+		return;
 	else if (fi->fh)
 		read_text(req, fs, fi->fh, size, (uint64_t)offset);
 	else
@@ -213,7 +224,12 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *text, size_t size, off
 	struct why why = WHY_INIT;
 	struct node node;
 	int r = -EOPNOTSUPP;
+	struct ctl *ctl = fi->fh ? handles_take(fs->handles, fi->fh, HANDLE_CTL) : NULL;
 
+	if (ctl) {
+		ctl_text_write(req, ctl, text, size);
+		return;
+	}
 	if (node_unpack(ino, &node) && node.kind == NODE_LAYOUT)
 		r = namespaces_write_layout(fs->namespaces, node.number, (uint64_t)offset, text, size, &why);
 	if (r)
@@ -227,18 +243,18 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct f
 	struct fs *fs = fuse_req_userdata(req);
 	struct ctl *ctl = handles_take(fs->handles, fi->fh, HANDLE_CTL);
 	struct reader *reader;
-	bool readable = true; /* as files are */
+	unsigned events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM; /* as files are */
 
 	if (ctl) {
-		readable = ctl_poll(ctl, handle);
+		events = ctl_poll(ctl, handle, fi->poll_events);
 		handles_put(fs->handles, fi->fh);
 	} else if ((reader = handles_take(fs->handles, fi->fh, HANDLE_EVENTS))) {
-		readable = watch_poll(reader, handle);
+		events = watch_poll(reader, handle) ? POLLIN | POLLRDNORM : 0;
 		handles_put(fs->handles, fi->fh);
 	} else if (handle) {
 		fuse_pollhandle_destroy(handle);
 	}
-	fuse_reply_poll(req, readable ? POLLIN | POLLRDNORM : 0);
+	fuse_reply_poll(req, events);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------- */

@@ -16,7 +16,6 @@
 #include "fs/doorman.h"
 #include "fs/fs.h"
 #include "fs/handles.h"
-#include "fs/ioctl.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
@@ -139,7 +138,7 @@ static void check_budget(struct fs *fs)
 }
 
 /* libfuse's own words go where ours go. */
-static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
 {
 	char line[512];
 
@@ -215,7 +214,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 		log_error("the loops cannot be told to leave: %s", strerror(errno));
 	loops_join(&loops);
 	while ((call = calls_next(fs->calls)))
-		ioctl_run(fs, call);
+		call->run(fs, call);
 	doorman_stop(fs->doorman);
 }
 

@@ -31,7 +31,7 @@ static const char readme[] =
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
-	"  ctl                   what engines open; see docs/abi.md\n"
+	"  ctl                   what engines open; see docs/abi.md. Takes commands as text, too\n"
 	"  segment               the shared memory: length, pages, granted ranges\n"
 	"  stats                 counters, one `name value` a line\n"
 	"  records/<tokens>-<key>/   a run of pages: tokens at its end in 16 hex digits, key of its end in 64\n"
@@ -46,6 +46,7 @@ static const char readme[] =
 	"To remove it:           rmdir ns/x        all records go with it; refused while a session is open\n"
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
 	"To pin a record:        setfattr -n user.prefixfs.pin -v 1 ns/x/records/<name>      `getfattr -d` shows the others\n"
+	"To give a command:      cd ns/x && exec 3<>ctl; echo help >&3; cat <&3      answers are JSON; evict, pin, probe, reset\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
 	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";

@@ -3,7 +3,7 @@
  * Holding and using: pins, and the logical clock of recency.
  *
  * A use of a page is a use of all pages before it, so ticks never rise along a record and a touch may stop at the first
- * page that has the tick already. Ticks wrap; one record per tick is visited in turn and a tick older than
+ * page that has the tick, or a younger one, already: requests come to their keys in another order than they began. Ticks wrap; one record per tick is visited in turn and a tick older than
  * INDEX_TICK_SPAN is made that old, so that any two that exist compare rightly.
  */
 #include "index/internal.h"
@@ -19,7 +19,7 @@ void record_use(struct index *index, struct record *r, uint32_t page, uint32_t t
 {
 	uint32_t *use = block_uses(index, r);
 
-	for (uint32_t i = page + 1; i-- > 0 && use[i] != tick;)
+	for (uint32_t i = page + 1; i-- > 0 && (int32_t)(tick - use[i]) > 0;)
 		use[i] = tick;
 }
 

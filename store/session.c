@@ -132,6 +132,16 @@ struct space *session_space(const struct session *session)
 	return session->space;
 }
 
+struct host *session_host(const struct session *session)
+{
+	return session->host;
+}
+
+bool session_ended(const struct session *session)
+{
+	return atomic_load(&session->ended);
+}
+
 /* ---- attaching ----------------------------------------------------------------------------------------------- */
 
 static int call_buffer_new(struct session *s, uint64_t bytes, struct why *why)

@@ -25,6 +25,8 @@ struct session *session_get(struct host *host, uint64_t number); /* referenced, 
 void session_unref(struct session **session);
 uint64_t session_number(const struct session *session);
 struct space *session_space(const struct session *session); /* the session's reference */
+struct host *session_host(const struct session *session);
+bool session_ended(const struct session *session); /* released, or its process is gone */
 
 struct session_attach {
 	uint8_t client_id[16];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * evict: rmdir on records, as rm -r would do it.
+ * evict: records by name as rm -r would do it; all, or so many bytes, by a command to ctl.
  */
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,130 +12,76 @@
 #include "tools/commands.h"
 #include "tools/host.h"
 
-struct record {
-	char name[128];
-	uint64_t consumed; /* deeper ones go first: they have no children left then */
-	long long used;    /* seconds; older first */
-	uint64_t bytes;
-};
+#define ANSWER_BYTES 16384 /* of the text face, at most */
 
 struct outcome {
-	uint64_t evicted, bytes, refused;
+	uint64_t evicted, values, bytes, refused;
 };
 
-static int by_depth(const void *a, const void *b)
+static uint64_t number_of(const json_t *answer, const char *name)
 {
-	const struct record *x = a, *y = b;
-
-	return x->consumed < y->consumed ? 1 : x->consumed > y->consumed ? -1 : strcmp(x->name, y->name);
+	return (uint64_t)json_integer_value(json_object_get(answer, name));
 }
 
-static int by_age(const void *a, const void *b)
+/* One command; its answer is counted into @out, and if it failed its sentence told. 0 or the errno. */
+static int ask(int fd, const char *command, struct outcome *out)
 {
-	const struct record *x = a, *y = b;
+	static char text[ANSWER_BYTES];
+	int error = write(fd, command, strlen(command)) < 0 ? errno : 0;
+	ssize_t n = read(fd, text, sizeof(text));
+	json_t *answer = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+	const char *why = json_string_value(json_object_get(answer, "error"));
 
-	if (x->used != y->used)
-		return x->used < y->used ? -1 : 1;
-	return by_depth(a, b);
+	out->evicted += number_of(answer, "evicted");
+	out->values += number_of(answer, "values");
+	out->bytes += number_of(answer, "bytes");
+	out->refused = number_of(answer, "refused");
+	if (error && error != ETIMEDOUT)
+		complain("%s", why ? why : strerror(error));
+	json_decref(answer);
+	return error;
 }
 
-/* What its header says about itself. */
-static void read_header(const char *records, struct record *r)
+/* @bytes 0: all. A command that takes too long is given again for the rest. */
+static int evict_much(const char *ctl, const char *records, uint64_t bytes, struct outcome *out)
 {
-	static const char *const sizes[] = {"page bytes", "page_bytes", "row bytes", "row_bytes"};
-	static const char *const ages[] = {"last use", "last_use", "last_use_s"};
-	char path[PATH_MAX], *text, *value;
+	int fd = open(ctl, O_RDWR | O_CLOEXEC), error;
+	char command[64];
 
-	if (host_path(path, "%s/%s/header", records, r->name))
-		return;
-	text = host_read_file(path, NULL);
-	if (!text)
-		return;
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		value = host_line(text, sizes[i]);
-		if (value)
-			r->bytes += strtoull(value, NULL, 10);
-		free(value);
+	if (fd < 0 && errno == ENOENT)
+		return complain("%s: the namespace has no layout yet, and so no records", records);
+	if (fd < 0)
+		return complain("%s: %s", ctl, strerror(errno));
+	do {
+		if (bytes)
+			snprintf(command, sizeof(command), "evict --bytes %llu\n", (unsigned long long)(bytes - out->bytes));
+		error = ask(fd, bytes ? command : "evict --all\n", out);
+	} while (error == ETIMEDOUT && (!bytes || out->bytes < bytes));
+	close(fd);
+	return error && error != ETIMEDOUT;
+}
+
+/* All that can go of @names. */
+static int evict_named(const char *records, char **names, int count, struct outcome *out)
+{
+	int r = 0;
+
+	for (int i = 0; i < count; i++) {
+		char path[PATH_MAX];
+
+		if (host_record(path, records, names[i]))
+			r = 1;
+		else if (!rmdir(path))
+			out->evicted++;
+		else
+			r = complain("%s: %s", names[i],
+				errno == ENOTEMPTY ? "other records descend from it"
+				: errno == EBUSY   ? "in use or pinned"
+				: errno == ENOENT  ? "no such record"
+						   : strerror(errno));
 	}
-	for (unsigned i = 0; i < sizeof(ages) / sizeof(ages[0]); i++) {
-		value = host_line(text, ages[i]);
-		if (value)
-			r->used = strtoll(value, NULL, 10);
-		free(value);
-	}
-	free(text);
-}
-
-static int list_records(const char *path, bool headers, struct record **ret, size_t *ret_count)
-{
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	struct record *list = NULL;
-	size_t count = 0, room = 0;
-
-	if (!dir && errno == ENOENT)
-		return complain("%s: the namespace has no layout yet, and so no records", path);
-	if (!dir)
-		return complain("%s: %s", path, strerror(errno));
-	while ((entry = readdir(dir))) {
-		if (entry->d_name[0] == '.' || strlen(entry->d_name) >= sizeof(list->name))
-			continue;
-		if (count == room) {
-			struct record *p = realloc(list, (room ? room * 2 : 1024) * sizeof(*p));
-
-			if (!p) {
-				free(list);
-				closedir(dir);
-				return complain("no memory for %zu records", room * 2);
-			}
-			list = p;
-			room = room ? room * 2 : 1024;
-		}
-		list[count] = (struct record){.consumed = strtoull(entry->d_name, NULL, 16)};
-		memcpy(list[count].name, entry->d_name, strlen(entry->d_name) + 1);
-		if (headers)
-			read_header(path, &list[count]);
-		count++;
-	}
-	closedir(dir);
-	*ret = list;
-	*ret_count = count;
-	return 0;
-}
-
-static bool evict_one(const char *records, const char *name)
-{
-	char path[PATH_MAX];
-
-	return !host_path(path, "%s/%s", records, name) && !rmdir(path);
-}
-
-/* Turns over the list while that helps: a record with children goes once they are gone. */
-static void evict_list(const char *records, struct record *list, size_t count, uint64_t goal, struct outcome *out)
-{
-	struct progress progress;
-	bool again = true;
-
-	progress_start(&progress, "evicting", count);
-	while (again && out->bytes < goal) {
-		again = false;
-		out->refused = 0;
-		for (size_t i = 0; i < count && out->bytes < goal; i++) {
-			if (!list[i].name[0])
-				continue;
-			if (evict_one(records, list[i].name)) {
-				out->evicted++;
-				out->bytes += list[i].bytes ? list[i].bytes : 1;
-				again = true;
-			} else if (errno != ENOENT) {
-				out->refused++;
-				continue;
-			}
-			list[i].name[0] = '\0';
-			progress_show(&progress, out->evicted);
-		}
-	}
-	progress_end(&progress);
+	out->refused = (uint64_t)count - out->evicted;
+	return r;
 }
 
 int command_evict(const struct command *self, int argc, char **argv)
@@ -146,15 +92,14 @@ int command_evict(const struct command *self, int argc, char **argv)
 	const struct option_row rows[] = {
 		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"all", OPTION_FLAG, &all, NULL, "every record that is not in use", 0, 0},
-		{"bytes", OPTION_BYTES, &bytes, "SIZE", "those unused for longest, until so much went", 1, 0},
+		{"bytes", OPTION_BYTES, &bytes, "SIZE", "what was unused for longest, until so much went", 1, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
 	struct outcome out = {0};
-	struct record *list = NULL;
-	char records[PATH_MAX];
-	size_t count = 0;
-	int r = 0;
+	char records[PATH_MAX], ctl[PATH_MAX];
+	json_t *shown;
+	int r;
 
 	options_read(self, rows, &argc, argv);
 	if (argc < 1)
@@ -164,36 +109,16 @@ int command_evict(const struct command *self, int argc, char **argv)
 	if (argc == 1 && !all && bytes == 0)
 		return usage_error(self, "one of record names, --all and --bytes is needed");
 	mount = host_mount(mount);
-	if (!mount || host_namespace(records, mount, argv[0], "/records"))
+	if (!mount || host_namespace(records, mount, argv[0], "/records") || host_namespace(ctl, mount, argv[0], "/ctl"))
 		return 1;
-	if (argc > 1) {
-		for (int i = 1; i < argc; i++) {
-			char path[PATH_MAX];
-
-			if (host_record(path, records, argv[i]))
-				r = 1;
-			else if (!rmdir(path))
-				out.evicted++;
-			else
-				r = complain("%s: %s", argv[i],
-					errno == ENOTEMPTY ? "other records descend from it"
-					: errno == EBUSY   ? "in use or pinned"
-					: errno == ENOENT  ? "no such record"
-							   : strerror(errno));
-		}
-		out.refused = (uint64_t)(argc - 1) - out.evicted;
-	} else {
-		if (list_records(records, bytes > 0, &list, &count))
-			return 1;
-		if (count > 0)
-			qsort(list, count, sizeof(*list), all ? by_depth : by_age);
-		evict_list(records, list, count, all ? UINT64_MAX : bytes, &out);
-		free(list);
-		if (bytes > 0 && out.bytes < bytes)
-			r = complain("only %llu of %llu bytes could go", (unsigned long long)out.bytes,
-				(unsigned long long)bytes);
-	}
-	show_object(
-		json_pack("{s:I, s:I}", "evicted", (json_int_t)out.evicted, "refused", (json_int_t)out.refused), json);
+	if (argc > 1)
+		r = evict_named(records, argv + 1, argc - 1, &out);
+	else
+		r = evict_much(ctl, records, bytes, &out);
+	shown = json_pack("{s:I, s:I}", "evicted", (json_int_t)out.evicted, "refused", (json_int_t)out.refused);
+	if (argc == 1)
+		json_object_update_new(shown, json_pack("{s:I, s:I}", "values", (json_int_t)out.values, "bytes",
+						      (json_int_t)out.bytes));
+	show_object(shown, json);
 	return r;
 }

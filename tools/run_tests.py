@@ -3,7 +3,7 @@
 """Run every test in every build and count. Called by tools/test, which first installs what is missing.
 
 plain   every unit test, the tidy checks, every scenario
-asan    address and undefined-behaviour sanitizers: every unit test, every scenario
+asan    address and undefined-behaviour sanitizers: every unit test, every scenario, a minute of each fuzz target
 tsan    thread sanitizer: the unit tests of suite `concurrency`, the scenarios marked `concurrency`
 """
 import argparse
@@ -21,6 +21,7 @@ import xml.etree.ElementTree as xml
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WHOLE_RUN_S = 43 * 60
 SCENARIO_FILE_S = 600
+FUZZ_S = {"asan": 60}  # of each target; elsewhere they run for a moment
 JOBS = os.environ.get("JOBS", str(os.cpu_count()))
 
 BUILDS = {
@@ -92,6 +93,8 @@ def environment(name, build):
                PREFIXFS_SANITIZER="" if name == "plain" else name, PREFIXFS_SLOWER=str(build["slower"]))
     if name != "plain":
         env.update(SANITIZERS)
+    if name in FUZZ_S:
+        env["PREFIXFS_FUZZ_SECONDS"] = str(FUZZ_S[name])
     return env
 
 

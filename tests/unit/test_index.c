@@ -294,6 +294,27 @@ static void test_lru(void **state)
 	end();
 }
 
+/* A request that began earlier comes to its keys later: what it touches was used by a younger one meanwhile. */
+static void test_an_older_tick_takes_nothing_back(void **state)
+{
+	(void)state;
+	start(LAYOUT_PLAIN, 0);
+	uint32_t a = put(1, 4, 0, 0), b = put(11, 1, 0, 0), older = index_tick(w.index);
+
+	index_touch(w.index, a, 2, index_tick(w.index));
+	index_touch(w.index, b, 0, index_tick(w.index));
+	index_touch(w.index, a, 1, older); /* two of the three pages that are in use */
+	index_check(w.index);
+	index_touch(w.index, a, 3, older);
+	index_check(w.index);
+	/* Page 4 is of the older tick, page 3 of the younger one, b of the youngest. */
+	uint32_t entries[3] = {entry_of(4), entry_of(3), entry_of(2)};
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(index_evict_page(w.index, NULL, NULL, &sink), 0);
+	assert_memory_equal(sunk, entries, sizeof(entries));
+	end();
+}
+
 static bool refuse(void *context, uint32_t entry)
 {
 	return entry != *(uint32_t *)context;
@@ -716,6 +737,7 @@ int main(void)
 		cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_parent_at_another_place),
 		cmocka_unit_test(test_lru),
+		cmocka_unit_test(test_an_older_tick_takes_nothing_back),
 		cmocka_unit_test(test_accept),
 		cmocka_unit_test(test_busy),
 		cmocka_unit_test(test_hollow),
