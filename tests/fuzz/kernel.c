@@ -19,6 +19,9 @@
 #include "fs/namespaces.h"
 #include "fs/node.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
+#include "fs/requests.h"
+#include "fs/watch.h"
 #include "store/base/clock.h"
 #include "store/space.h"
 
@@ -233,6 +236,17 @@ static void on_record_gone(void *context, struct space *s, uint64_t consumed, co
 	notifier_record_gone(kernel_fs.notifier, space_serial(s), consumed, endpoint);
 }
 
+static void on_note(void *context, struct space *s, const struct host_event *events, uint32_t count)
+{
+	struct space_access access;
+
+	if (events[0].kind == HOST_EVENT_SPACE_CREATED) {
+		space_access(s, &access);
+		watch_space(kernel_fs.watch, space_serial(s), "x", &access);
+	}
+	watch_note(kernel_fs.watch, space_serial(s), events, count);
+}
+
 static void open_connection(void)
 {
 	static const struct fuse_custom_io io = {.writev = take_reply, .read = read_nothing};
@@ -258,6 +272,9 @@ static void close_world(void)
 	namespaces_free(&kernel_fs.namespaces);
 	host_free(&kernel_fs.host);
 	notifier_free(&kernel_fs.notifier);
+	watch_free(&kernel_fs.watch);
+	requests_free(&kernel_fs.requests);
+	page_nodes_free(&kernel_fs.page_nodes);
 	calls_free(&kernel_fs.calls);
 	handles_free(&kernel_fs.handles);
 	buffers_deinit(&kernel_fs.buffers);
@@ -274,7 +291,7 @@ void kernel_open(void)
 		.handle_ttl_ms = 60000,
 		.fill_ttl_ms = 60000,
 		.token_ttl_ms = 600000,
-		.events = {.changed = on_changed, .record_gone = on_record_gone},
+		.events = {.note = on_note, .changed = on_changed, .record_gone = on_record_gone},
 	};
 	struct space_access access = {.mode = 0700};
 	struct namespace_info info;
@@ -293,6 +310,9 @@ void kernel_open(void)
 	kernel_fs.handles = handles_new(64);
 	kernel_fs.calls = calls_new(&kernel_fs);
 	kernel_fs.notifier = notifier_new(&kernel_fs);
+	kernel_fs.watch = watch_new(&kernel_fs);
+	kernel_fs.requests = requests_new(1);
+	kernel_fs.page_nodes = page_nodes_new();
 	kernel_fs.namespaces = namespaces_new(&kernel_fs);
 	if (host_new(&host, &kernel_fs.host, &why) || namespaces_make(kernel_fs.namespaces, "x", &access, &number, &why) ||
 		namespaces_write_layout(kernel_fs.namespaces, number, 0, layout_text, sizeof(layout_text) - 1, &why) ||
