@@ -83,7 +83,6 @@ static int open_events(fuse_req_t req, struct fuse_file_info *fi)
 	struct viewer viewer;
 
 	viewer_of(req, &viewer);
-	fi->nonseekable = 1;
 	return watch_open(fs->watch, &viewer, fi->flags & O_APPEND, &fi->fh);
 }
 
@@ -127,7 +126,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->direct_io = 1; /* nothing of it may lie in the page cache */
 	fi->keep_cache = 0;
 	fi->noflush = 1;
-	fi->nonseekable = look.node.kind == NODE_CTL; /* shells read it byte by byte then, and nobody skips an answer */
+	/* Shells read these byte by byte then, and nobody skips an answer. */
+	fi->nonseekable = look.node.kind == NODE_CTL || look.node.kind == NODE_EVENTS;
 	if (fuse_reply_open(req, fi) == -ENOENT && fi->fh)
 		handles_close(fs->handles, fi->fh); /* the open was interrupted: no release will come */
 }
