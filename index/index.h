@@ -238,6 +238,28 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
 
+/* ---- emptying a place of the store's (empty.c) ------------------------------------------------------------------ */
+
+uint32_t index_clock(const struct index *index); /* the tick of now; ages are counted in ticks */
+/* Ticks since the value of @entry was last used. False: it cannot go now: prepared, quarantined, or of a record that is
+ * pinned or being filled. An entry without a value: false. */
+bool index_value_age(struct index *index, uint32_t entry, uint32_t *age);
+/* Ticks since the last use of what index_evict_page (@row: index_evict_row) would let go first; false: nothing can. Busy
+ * ones at the front are passed over, at most INDEX_STEP_KEYS of them. */
+bool index_coldest_age(struct index *index, bool row, uint32_t *age);
+
+enum { INDEX_E_BUSY = 2, INDEX_E_MORE = 3 };
+
+/* Lets the value of @entry go. One that was not used for @old ticks goes with everything that hangs off it, leaf first (along
+ * a chain nothing is used later than what it hangs off); a younger one goes alone, and one behind which something is
+ * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. A WHOLE ring goes whole. A row
+ * goes as index_evict_row lets it go.
+ * *steps: records looked at and pages let go that are left to the caller's stay under the lock; falls. 0: it is gone (or
+ * was no value); INDEX_E_BUSY: it is in use; INDEX_E_MORE: no steps are left, call again: with INDEX_STEP_KEYS of them every
+ * call gets further. */
+int index_evict_value(struct index *index, uint32_t entry, uint32_t old, uint32_t *steps, const struct index_sink *sink);
+#define INDEX_EMPTY_DEPTH 32u
+
 /* An operator's pin: as long as @hold it is no victim. Kept in the tables. */
 void index_hold(struct index *index, uint32_t record, bool hold);
 

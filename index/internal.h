@@ -255,6 +255,7 @@ void candidate_withdraw(struct index *index, uint32_t record);
 void candidate_recheck(struct index *index, uint32_t record); /* it may have become none */
 /* A busy victim has become idle: it goes. */
 void victim_resolve(struct index *index, uint32_t record, const struct index_sink *sink);
+void victim_gone(struct index *index, uint32_t values); /* chosen and freed at once */
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);

@@ -66,7 +66,7 @@ struct model {
 	uint32_t quarantined[VALUES], quarantined_n;
 	struct index_sink sink;
 	uint32_t last_freed[VALUES], last_freed_n;
-	uint64_t evicted, rows_evicted, removed, commits, aborts, rebuilds, wholes, hollows, held;
+	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held;
 };
 
 static uint32_t rnd(struct model *m, uint32_t n)
@@ -633,6 +633,54 @@ static void remove_value(struct model *m)
 	m->removed++;
 }
 
+/* As the store does when it empties a place. */
+static void empty_place(struct model *m)
+{
+	static const uint32_t olds[] = {0, 3, 40, INDEX_TICK_SPAN + 1};
+	uint32_t entry = rnd(m, m->n_values), old = olds[rnd(m, 4)], steps, age, stays = 0;
+	bool there = m->values[entry].there && m->w.tables.entries[entry].state == ENTRY_VALUE;
+	bool can = index_value_age(m->w.index, entry, &age);
+	int r;
+
+	if (!there && m->w.tables.entries[entry].state != ENTRY_FREE)
+		return; /* quarantined */
+	bool busy = there && !can;
+
+	m->last_freed_n = 0;
+	do {
+		steps = INDEX_STEP_KEYS;
+		r = index_evict_value(m->w.index, entry, old, &steps, &m->sink);
+		assert_true(steps <= INDEX_STEP_KEYS);
+		assert_true(r != INDEX_E_MORE || steps == 0);
+		assert_true(++stays <= NODES);
+	} while (r == INDEX_E_MORE);
+	for (uint32_t i = 0; i < m->last_freed_n; i++)
+		assert_true(m->values[m->last_freed[i]].committed);
+	if (!there) {
+		assert_int_equal(r, 0);
+		assert_int_equal(m->last_freed_n, 0);
+	} else if (busy) {
+		assert_int_equal(r, INDEX_E_BUSY);
+		assert_int_equal(m->last_freed_n, 0);
+	} else if (r == 0) {
+		assert_false(m->values[entry].there);
+	} else { /* only of a ring: something of it or behind it is in use */
+		assert_int_equal(r, INDEX_E_BUSY);
+		assert_true(m->values[entry].there);
+	}
+	m->emptied += m->last_freed_n;
+}
+
+static void coldest(struct model *m)
+{
+	uint32_t age, n = m->last_freed_n;
+
+	for (uint32_t row = 0; row <= (m->w.layout->row_columns > 0); row++)
+		if (index_coldest_age(m->w.index, row, &age))
+			assert_true(age <= INDEX_TICK_SPAN);
+	assert_int_equal(m->last_freed_n, n); /* looking lets nothing go */
+}
+
 static void hold(struct model *m)
 {
 	uint32_t record = rnd(m, RECORDS);
@@ -675,7 +723,11 @@ static void step(struct model *m)
 			evict_named(m);
 		break;
 	case 14:
-		remove_value(m);
+		if (rnd(m, 2))
+			remove_value(m);
+		else
+			empty_place(m);
+		coldest(m);
 		break;
 	case 15:
 		if (rnd(m, 8) == 0)
@@ -751,10 +803,11 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	}
 	drain(m);
 	fprintf(stderr,
-		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu rings, %llu held, hollow up to %llu, "
+		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu emptied, %llu rings, %llu held, hollow up to %llu, "
 		"%llu rebuilds\n",
 		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
-		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->wholes,
+		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->emptied,
+		(unsigned long long)m->wholes,
 		(unsigned long long)m->held, (unsigned long long)m->hollows, (unsigned long long)m->rebuilds);
 	world_deinit(&m->w);
 	free(m);
