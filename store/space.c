@@ -159,24 +159,6 @@ static int space_cut_floor(struct space *space, struct why *why)
 	}
 }
 
-/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
-static bool push_grant(struct space *space, const struct slots_grant *grant, bool prewarm)
-{
-	struct grower_job job = {
-		.space = space,
-		.length = grant->length,
-		.offset = grant->offset,
-		.grant = grant->id,
-		.node = grant->node,
-		.first_entry = grant->first_entry,
-		.slots = grant->slots,
-		.populate = space->host->config.populate,
-		.prewarm = prewarm,
-	};
-
-	return grower_push(space->host->grower, &job);
-}
-
 void space_look_ahead(struct space *space)
 {
 	struct index_mark mark = index_mark(space->index);
@@ -199,7 +181,7 @@ static void space_prewarm(struct space *space)
 
 		if (!slots_grant_get(space->slots, id, &grant))
 			continue;
-		if (push_grant(space, &grant, true))
+		if (space_push_grant(space, &grant, true))
 			space->prewarm_goal += grant.length;
 		else
 			slots_grant_ready(space->slots, id);
@@ -372,99 +354,6 @@ void space_set_access(struct space *space, const struct space_access *access)
 	lock_take(&space->host->lock);
 	space->access = *access;
 	lock_drop(&space->host->lock);
-}
-
-/* ---- grants -------------------------------------------------------------------------------------------------- */
-
-static bool grant_on_its_way(const struct space *space, uint32_t class_index, uint32_t share)
-{
-	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
-		struct slots_grant grant;
-
-		if (slots_grant_get(space->slots, id, &grant) && !grant.ready && grant.class_index == class_index &&
-		    grant.share == share)
-			return true;
-	}
-	return false;
-}
-
-bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
-{
-	uint64_t bytes = slots_grant_bytes(space->slots, class_index, share);
-	struct slots_grant grant;
-	uint32_t id;
-
-	lock_assert_held(&space->lock);
-	if (grant_on_its_way(space, class_index, share))
-		return true;
-	if (!host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + bytes))
-		return false;
-	if (slots_grant_begin(space->slots, class_index, share, node, &id)) {
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes + bytes, space->granted_bytes);
-		return false;
-	}
-	space->granted_bytes += bytes;
-	space->stats.grants_begun++;
-	slots_grant_get(space->slots, id, &grant);
-	if (!push_grant(space, &grant, false)) {
-		slots_grant_ready(space->slots, id);
-		space_ranges_changed(space);
-	}
-	return true;
-}
-
-void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prewarmed)
-{
-	struct slots_grant grant;
-
-	lock_take(&space->lock);
-	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
-	atomic_fetch_add(&space->prewarm_done, prewarmed);
-	if (error) {
-		slots_grant_get(space->slots, id, &grant);
-		slots_grant_end(space->slots, id);
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
-		space->granted_bytes -= grant.length;
-		space->stats.grants_failed++;
-		if (prewarmed)
-			space_ranges_changed(space);
-	} else {
-		slots_grant_ready(space->slots, id);
-		space_ranges_changed(space);
-		space_room(space);
-	}
-	lock_drop(&space->lock);
-}
-
-uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *ranges, uint32_t capacity,
-		      uint32_t *total, uint64_t *version)
-{
-	uint32_t n = 0, seen = 0;
-
-	lock_take(&space->lock);
-	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
-		struct slots_grant grant;
-
-		if (!slots_grant_get(space->slots, id, &grant) || !grant.ready)
-			continue;
-		if (seen++ >= first && n < capacity)
-			ranges[n++] = (struct space_range){ grant.offset, grant.length, grant.slot_bytes, grant.id,
-							    grant.generation, grant.class_index, grant.share, grant.node };
-	}
-	*total = seen;
-	*version = slots_version(space->slots);
-	lock_drop(&space->lock);
-	return n;
-}
-
-uint64_t space_ranges_version(struct space *space)
-{
-	uint64_t version;
-
-	lock_take(&space->lock);
-	version = slots_version(space->slots);
-	lock_drop(&space->lock);
-	return version;
 }
 
 /* ---- slots, groups, pins ------------------------------------------------------------------------------------- */

@@ -64,6 +64,8 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
 /* Under the lock, after names were added: has memory made present that the next ones will need. */
 void space_look_ahead(struct space *space);
+/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
+bool space_push_grant(struct space *space, const struct slots_grant *grant, bool prewarm);
 /* The grower has populated @grant (@error 0), or could not. Takes the lock. */
 void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t prewarmed);
 
