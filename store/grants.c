@@ -44,10 +44,10 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 	lock_assert_held(&space->lock);
 	if (grant_on_its_way(space, class_index, share))
 		return true;
-	if (!host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + bytes))
+	if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
 		return false;
 	if (slots_grant_begin(space->slots, class_index, share, node, &id)) {
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes + bytes, space->granted_bytes);
+		budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
 		return false;
 	}
 	space->granted_bytes += bytes;
@@ -70,7 +70,7 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 	if (error) {
 		slots_grant_get(space->slots, id, &grant);
 		slots_grant_end(space->slots, id);
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
+		budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes, grant.length);
 		space->granted_bytes -= grant.length;
 		space->stats.grants_failed++;
 		if (prewarmed)

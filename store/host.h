@@ -103,8 +103,9 @@ struct space_access {
 	mode_t mode; /* permission bits of the namespace directory */
 };
 
-/* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's, default a quarter of
- * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both),
+/* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's; default a quarter of
+ * the budget, at most half of what no floor was promised) is promised, and populated in the background as far as others
+ * do not hold more than theirs. EEXIST, ENOSPC (floors' sum over the budget: names both),
  * EINVAL (floor cannot hold one grant of each class and share), EMFILE, ENOMEM. *ret is referenced for the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
@@ -119,11 +120,12 @@ void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space);
+uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* A snapshot of everything that is counted. */
 struct space_report {
 	struct stats stats;
-	uint64_t budget_bytes;   /* the most it may have now: its floor plus what is free */
+	uint64_t budget_bytes;   /* the most it may have now: its floor or grants, and what is free */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
@@ -149,6 +151,8 @@ uint64_t space_ranges_version(struct space *space);
 
 struct host_report {
 	uint64_t memory_bytes, floors_bytes, granted_bytes, used_bytes;
+	uint64_t free_bytes; /* for whoever is at its floor or above it */
+	uint64_t owed_bytes; /* held above floors, though others' floors need it */
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);

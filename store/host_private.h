@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "store/budget.h"
 #include "store/space.h"
 
 struct grower;
@@ -15,7 +16,7 @@ struct quarantine;
 struct host {
 	struct host_config config;
 	struct grower *grower;
-	_Atomic uint64_t reserved_bytes; /* sum over spaces of max(floor, granted): at most config.memory_bytes */
+	struct budget budget; /* of config.memory_bytes */
 
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
@@ -26,10 +27,6 @@ struct host {
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
 };
-
-/* Moves the host's reservation of one space from max(floor, before) to max(floor, after); false: over the budget, nothing
- * changed. Lock-free. */
-bool host_reserve(struct host *host, uint64_t floor, uint64_t before, uint64_t after);
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
 

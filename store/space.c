@@ -146,7 +146,11 @@ static int space_cut_floor(struct space *space, struct why *why)
 					       (unsigned long long)bytes, (unsigned long long)left);
 			return 0;
 		}
+		if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
+			return 0; /* others hold more than their floors: the rest is granted when it is asked for */
 		r = slots_grant_begin(space->slots, class_index, share, TABLES_NONE, &id);
+		if (r)
+			budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
 		if (r == SLOTS_E_FULL)
 			return 0;
 		if (r)
@@ -230,17 +234,14 @@ static int space_build(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
 	uint32_t entry_limit = 0, names = 0;
+	uint64_t floors;
 	int r;
 
-	if (!host_reserve(host, 0, 0, space->floor_bytes)) {
-		uint64_t floor = space->floor_bytes;
-
-		space->floor_bytes = 0; /* nothing reserved, nothing to give back */
-		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and %llu that others were promised or granted "
-			       "exceed the budget of %llu", space->name, (unsigned long long)floor,
-			       (unsigned long long)atomic_load(&host->reserved_bytes),
+	if (!budget_promise(&host->budget, &space->floor_bytes, &floors))
+		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and the %llu of other floors exceed the budget of "
+			       "%llu", space->name, (unsigned long long)space->floor_bytes, (unsigned long long)floors,
 			       (unsigned long long)host->config.memory_bytes);
-	}
+	space->promised = true;
 	r = space_segment_new(space, host->config.memory_bytes, why);
 	r = r ? r : space_tables(space, host->config.memory_bytes, &entry_limit, &names, why);
 	r = r ? r : space_index_new(space, entry_limit, names, why);
@@ -277,7 +278,7 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	space->tables_fd = -1;
 	space->generation = 1;
 	space->access = *access;
-	space->floor_bytes = layout->floor_bytes ? layout->floor_bytes : host->config.memory_bytes / 4;
+	space->floor_bytes = layout->floor_bytes; /* 0: the budget says */
 	lock_init(&space->lock, LOCK_SPACE);
 	r = space_build(space, why);
 	if (r) {
@@ -299,13 +300,12 @@ struct space *space_ref(struct space *space)
 void space_unref(struct space **sp)
 {
 	struct space *space = *sp;
-	uint64_t granted;
 
 	*sp = NULL;
 	if (!space || atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
-	granted = space->granted_bytes;
-	host_reserve(space->host, 0, granted > space->floor_bytes ? granted : space->floor_bytes, 0);
+	if (space->promised)
+		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
 	slots_free(&space->slots);
 	index_free(&space->index);
 	if (space->memory)
@@ -340,6 +340,11 @@ struct segment *space_segment(struct space *space)
 uint64_t space_generation(const struct space *space)
 {
 	return space->generation;
+}
+
+uint64_t space_floor_bytes(const struct space *space)
+{
+	return space->floor_bytes;
 }
 
 void space_access(struct space *space, struct space_access *ret)
@@ -491,7 +496,7 @@ void space_report(struct space *space, struct space_report *ret)
 	const struct layout *layout = space->layout;
 	const struct index_counters *counters;
 	struct space_report r = { 0 };
-	uint64_t reserved;
+	struct budget_report budget;
 
 	lock_take(&space->lock);
 	r.stats = space->stats;
@@ -518,10 +523,9 @@ void space_report(struct space *space, struct space_report *ret)
 	r.victims_pending = counters->victims_pending;
 	r.index_bytes = index_memory_bytes(space->index);
 	lock_drop(&space->lock);
-	reserved = atomic_load(&space->host->reserved_bytes);
+	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;
-	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) +
-			 (space->host->config.memory_bytes - reserved);
+	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) + budget.free;
 	r.resident_bytes = segment_resident_bytes(space->segment);
 	r.table_bytes = file_bytes(space->tables_fd);
 	r.prewarm_done = atomic_load(&space->prewarm_done);

@@ -31,7 +31,8 @@ struct space {
 	void *tables_memory;
 	int tables_fd;
 	uint64_t generation;
-	uint64_t floor_bytes;
+	uint64_t floor_bytes;    /* set at creation */
+	bool promised;           /* by the budget; set at creation */
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
