@@ -28,28 +28,32 @@ static bool grant_on_its_way(const struct space *space, uint32_t class_index, ui
 	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
 		struct slots_grant grant;
 
-		if (slots_grant_get(space->slots, id, &grant) && !grant.ready && grant.class_index == class_index &&
-		    grant.share == share)
+		if (slots_grant_get(space->slots, id, &grant) && !grant.ready && id != space->leaving &&
+		    grant.class_index == class_index && grant.share == share)
 			return true;
 	}
 	return false;
 }
 
-bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
+enum grow_answer space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
+	struct budget *budget = &space->host->budget;
 	uint64_t bytes = slots_grant_bytes(space->slots, class_index, share);
+	enum budget_answer answer;
 	struct slots_grant grant;
 	uint32_t id;
 
 	lock_assert_held(&space->lock);
 	if (grant_on_its_way(space, class_index, share))
-		return true;
-	if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
-		return false;
+		return GROW_COMING;
+	answer = budget_take(budget, space->floor_bytes, space->granted_bytes, bytes);
+	if (answer != BUDGET_OK)
+		return answer == BUDGET_SHORT ? GROW_SHORT : GROW_NONE;
 	if (slots_grant_begin(space->slots, class_index, share, node, &id)) {
-		budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
-		return false;
+		budget_give(budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
+		return GROW_FULL;
 	}
+	space->cut_at[id] = index_clock(space->index);
 	space->granted_bytes += bytes;
 	space->stats.grants_begun++;
 	slots_grant_get(space->slots, id, &grant);
@@ -57,7 +61,7 @@ bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint3
 		slots_grant_ready(space->slots, id);
 		space_ranges_changed(space);
 	}
-	return true;
+	return GROW_COMING;
 }
 
 void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prewarmed)
@@ -77,6 +81,9 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 			space_ranges_changed(space);
 	} else {
 		slots_grant_ready(space->slots, id);
+		slots_grant_get(space->slots, id, &grant);
+		space_note(space, &(struct host_event){ .kind = HOST_EVENT_GRANT, .bytes = grant.length,
+							.class_index = grant.class_index, .share = grant.share });
 		space_ranges_changed(space);
 		space_room(space);
 	}

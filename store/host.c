@@ -26,7 +26,7 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 	host->config = *config;
 	lock_init(&host->lock, LOCK_HOST);
 	budget_init(&host->budget, config->memory_bytes);
-	r = grower_new(config->populate_threads, &host->grower, why);
+	r = grower_new(host, config->populate_threads, &host->grower, why);
 	if (r) {
 		budget_destroy(&host->budget);
 		lock_destroy(&host->lock);
@@ -60,6 +60,7 @@ void host_free(struct host **hp)
 	*hp = NULL;
 	if (!host)
 		return;
+	atomic_store(&host->closing, true);
 	host_end_sessions(host);
 	quarantine_free_all(host);
 	grower_free(&host->grower);

@@ -18,6 +18,11 @@ struct host {
 	struct grower *grower;
 	struct budget budget; /* of config.memory_bytes */
 
+	_Atomic bool closing;             /* by host_free */
+	_Atomic bool balance_queued;
+	_Atomic bool budget_freed;        /* a namespace has gone since the last balance */
+	_Atomic uint64_t balance_next_ns; /* no put asks for a balance before */
+
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
 	uint32_t space_count;                          /* (lock) */
@@ -30,22 +35,45 @@ struct host {
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
 
+enum grower_kind { GROWER_GRANT, GROWER_AHEAD, GROWER_RECUT, GROWER_BALANCE };
+
 struct grower_job {
-	struct space *space;   /* the queue takes a reference of its own */
-	uint64_t length;       /* of the grant; 0 = the index's memory behind `mark` */
+	enum grower_kind kind;
+	struct space *space;   /* the queue takes a reference of its own; NULL of a balance */
+	uint64_t length;       /* of the grant */
 	uint64_t offset;
 	uint32_t grant, node;
 	uint32_t first_entry, slots;
 	bool populate;         /* false: only its entries */
 	bool prewarm;          /* part of the floor */
-	struct index_mark mark;
+	struct index_mark mark; /* AHEAD: the index's memory behind it */
+	uint32_t class_index, share; /* RECUT: what lacks slots */
 };
 
-int grower_new(unsigned threads, struct grower **ret, struct why *why);
+int grower_new(struct host *host, unsigned threads, struct grower **ret, struct why *why);
 /* Ends the thread; jobs that did not run are dropped with their references. */
 void grower_free(struct grower **grower);
 /* Any thread, the space lock may be held. False: the queue is full. */
 bool grower_push(struct grower *grower, const struct grower_job *job);
+
+/* ---- recut.c: a grant of another size for one that lacks slots ------------------------------------------------ */
+
+#define RECUT_REST 64u        /* batches: no grant with younger content is cut anew */
+#define RECUT_FACTOR 2u       /* its content is that much older than what the size that lacks could let go itself */
+#define RECUT_PAUSE_MIN 16u   /* batches after a look that found nothing, doubling */
+#define RECUT_PAUSE_MAX 4096u
+
+/* Under the space lock: a put of (class, share) found no free slot, and the budget gave no grant. */
+void recut_wish(struct space *space, uint32_t class_index, uint32_t share);
+void recut_run(struct space *space, uint32_t class_index, uint32_t share); /* in the grower's thread */
+
+/* ---- balance.c: grants above floors go back to the host -------------------------------------------------------- */
+
+/* Any thread, any lock but a leaf: looks soon, in the grower's thread, whether grants can go back and who waits for them. */
+void balance_ask(struct host *host);
+/* Under the space lock: a put found no room and the budget gave no grant. */
+void balance_hunger(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+void balance_run(struct host *host); /* in the grower's thread */
 
 /* ---- quarantine.c: slots that wait for a process to be gone --------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 #include "store/host_private.h"
 #include "store/put_private.h"
 
+#define MAX_STEPS 1024u /* pages that go for one slot of a class with few values: what does not suffice is there next time */
+
 struct acceptance {
 	struct space *space;
 	struct slots_filter filter;
@@ -18,6 +20,19 @@ static bool in_acknowledged(void *context, uint32_t entry)
 	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
 }
 
+/* A grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
+static bool grow(struct session *s, uint32_t class_index, uint32_t share)
+{
+	enum grow_answer answer = space_grow(s->space, class_index, share, s->node);
+
+	if (answer == GROW_COMING)
+		return true;
+	if (answer != GROW_FULL)
+		balance_hunger(s->space, class_index, share, s->node);
+	recut_wish(s->space, class_index, share);
+	return false;
+}
+
 bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t want)
 {
 	struct space *space = s->space;
@@ -26,15 +41,19 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	struct index_sink sink = space_sink(space);
 	uint32_t free = slots_free_count(space->slots, class_index, share, filter);
 	bool row = layout_is_row(space->layout, class_index);
+	struct slots_usage usage;
 
 	if (!free && slots_free_count(space->slots, class_index, share, any))
 		return false;
-	if (!free && space_grow(space, class_index, share, s->node)) {
+	if (!free && grow(s, class_index, share)) {
 		free = slots_free_count(space->slots, class_index, share, filter);
 		if (!free)
 			return false;
 	}
-	while (free < want) {
+	slots_usage(space->slots, class_index, share, &usage);
+	if (usage.slots == usage.free)
+		return free > 0; /* no victim is of this size */
+	for (uint32_t steps = 0; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
 		uint32_t before = free;
 		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
 			      index_evict_page(space->index, in_acknowledged, &a, &sink);

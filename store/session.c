@@ -132,6 +132,39 @@ struct space *session_space(const struct session *session)
 	return session->space;
 }
 
+/* ---- who is attached ------------------------------------------------------------------------------------------ */
+
+static void attached_enter(struct session *s)
+{
+	struct space *space = s->space;
+
+	lock_take(&space->lock);
+	s->next_attached = space->attached;
+	space->attached = s;
+	space->stats.sessions++;
+	lock_drop(&space->lock);
+}
+
+/* The last one that leaves lets the host have grants back. */
+static void attached_leave(struct session *s)
+{
+	struct space *space = s->space;
+	struct session **at = &space->attached;
+	bool last;
+
+	lock_take(&space->lock);
+	while (*at != s)
+		at = &(*at)->next_attached;
+	*at = s->next_attached;
+	space->stats.sessions--;
+	last = !space->attached;
+	if (last)
+		atomic_store(&space->idle_since_ns, clock_now_ns());
+	lock_drop(&space->lock);
+	if (last)
+		balance_ask(s->host);
+}
+
 /* ---- attaching ----------------------------------------------------------------------------------------------- */
 
 static int call_buffer_new(struct session *s, uint64_t bytes, struct why *why)
@@ -278,6 +311,7 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 			memset(s->token, 0, sizeof(s->token));
 			s->pid = pid;
 			s->uid = uid;
+			attached_enter(s); /* before anybody can end it */
 		}
 		lock_drop(&s->lock);
 	}
@@ -285,9 +319,6 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 		session_unref(&s);
 		return r;
 	}
-	lock_take(&s->space->lock);
-	s->space->stats.sessions++;
-	lock_drop(&s->space->lock);
 	*segment = s->read_only ? segment_read_only_fd(s->space->segment) : segment_fd(s->space->segment);
 	*buffer = s->buffer_fd;
 	*ret = s;
@@ -355,11 +386,8 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 	 * it does not find the session, and empties the quarantine after all of them. */
 	if (!process_gone && session_process_gone(s))
 		quarantine_free_session(s->host, s->number);
-	if (was_attached) {
-		lock_take(&s->space->lock);
-		s->space->stats.sessions--;
-		lock_drop(&s->space->lock);
-	}
+	if (was_attached)
+		attached_leave(s);
 	session_unref(&s); /* the table's */
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/session_private.h"
@@ -166,7 +167,7 @@ static int space_cut_floor(struct space *space, struct why *why)
 void space_look_ahead(struct space *space)
 {
 	struct index_mark mark = index_mark(space->index);
-	struct grower_job job = { .space = space, .mark = mark };
+	struct grower_job job = { .kind = GROWER_AHEAD, .space = space, .mark = mark };
 
 	if (mark.record + INDEX_AHEAD_RECORDS / 2 < space->ahead.record &&
 	    mark.unit + INDEX_AHEAD_UNITS / 2 < space->ahead.unit)
@@ -249,7 +250,8 @@ static int space_build(struct space *space, struct why *why)
 		return r;
 	space->group_free = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
 	space->group_owner = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
-	if (!space->group_free || !space->group_owner)
+	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
+	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
 	lock_take(&space->lock);
 	space_capacities(space);
@@ -277,6 +279,8 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	space->layout = layout;
 	space->tables_fd = -1;
 	space->generation = 1;
+	space->leaving = SLOTS_NONE;
+	atomic_store(&space->idle_since_ns, clock_now_ns());
 	space->access = *access;
 	space->floor_bytes = layout->floor_bytes; /* 0: the budget says */
 	lock_init(&space->lock, LOCK_SPACE);
@@ -304,8 +308,12 @@ void space_unref(struct space **sp)
 	*sp = NULL;
 	if (!space || atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
-	if (space->promised)
+	if (space->promised) {
 		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
+		atomic_store(&space->host->budget_freed, true);
+		balance_ask(space->host);
+	}
+	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
 	index_free(&space->index);
 	if (space->memory)

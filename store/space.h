@@ -19,6 +19,20 @@
 #define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
+struct session;
+
+/* When a size that lacks slots may look for a grant of another size again. */
+struct recut_pause {
+	uint32_t until;   /* tick */
+	uint32_t batches; /* of the last pause */
+};
+
+/* What the last put without room would have grown by, had the budget let it. */
+struct hunger {
+	bool is;
+	uint32_t class_index, share, node;
+};
+
 struct space {
 	struct host *host;
 	char name[HOST_MAX_NAME + 1];
@@ -52,6 +66,13 @@ struct space {
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
+	struct session *attached;   /* (lock) list through session.next_attached */
+	_Atomic uint64_t idle_since_ns; /* when the last session went, else when it was made */
+	struct recut_pause recut_pause[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* (lock) */
+	bool recut_queued;          /* (lock) or under way */
+	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
+	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
+	struct hunger hunger;       /* (lock) */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
 };
@@ -60,9 +81,14 @@ struct space {
 int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
 	      const struct space_access *access, struct space **ret, struct why *why);
 
-/* Under the lock. Cuts a grant for (class, share) if the budget has room and none is on its way: true when one is on its
- * way now. */
-bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+enum grow_answer {
+	GROW_COMING, /* a grant is on its way now */
+	GROW_SHORT,  /* it is within the floor, but others hold more than theirs */
+	GROW_NONE,   /* it would be beyond the floor, and the budget has nothing free */
+	GROW_FULL,   /* no place for it in the segment or the tables, or no memory */
+};
+/* Under the lock. Cuts a grant for (class, share), if none is on its way. */
+enum grow_answer space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
 /* Under the lock, after names were added: has memory made present that the next ones will need. */
 void space_look_ahead(struct space *space);
 /* Under the lock: the grant becomes ready in the background; false: the queue is full. */
