@@ -4,10 +4,7 @@
  */
 #include "store/host_private.h"
 
-#include "store/base/clock.h"
 #include "store/victim.h"
-
-#define BALANCE_PAUSE_NS 10000000ull /* between two looks that refused puts ask for */
 
 /* ---- asking -------------------------------------------------------------------------------------------------- */
 
@@ -23,13 +20,9 @@ void balance_ask(struct host *host)
 
 void balance_hunger(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
-	struct host *host = space->host;
-	uint64_t now = clock_now_ns(), next = atomic_load(&host->balance_next_ns);
-
 	lock_assert_held(&space->lock);
 	space->hunger = (struct hunger){ .is = true, .class_index = class_index, .share = share, .node = node };
-	if (now >= next && atomic_compare_exchange_strong(&host->balance_next_ns, &next, now + BALANCE_PAUSE_NS))
-		balance_ask(host);
+	balance_ask(space->host);
 }
 
 /* ---- giving back --------------------------------------------------------------------------------------------- */
@@ -129,29 +122,24 @@ static struct space *longest_idle(struct balance *b, const struct space *except,
 	return best;
 }
 
-/* A namespace whose put found no room and whose growth the budget refused: it grows now if it can, within its floor also by
- * what others are made to give. */
+/* A namespace that is below its floor and got no grant: it gets one now if it can, also by what others are made to give.
+ * Else it stays hungry: whoever gives next looks again. */
 static void feed(struct balance *b, struct space *space)
 {
-	enum grow_answer answer = GROW_SHORT;
-	struct hunger hunger;
-
-	lock_take(&space->lock);
-	hunger = space->hunger;
-	space->hunger.is = false;
-	lock_drop(&space->lock);
-	while (hunger.is && answer == GROW_SHORT) {
+	for (;;) {
 		struct space *giver;
 		uint32_t i = 0;
 
 		lock_take(&space->lock);
-		answer = space_grow(space, hunger.class_index, hunger.share, hunger.node);
+		struct hunger *h = &space->hunger;
+
+		h->is = h->is && space_grow(space, h->class_index, h->share, h->node) == GROW_SHORT;
+		bool hungry = h->is;
+
 		lock_drop(&space->lock);
-		if (answer != GROW_SHORT)
-			break;
-		giver = longest_idle(b, space, &i);
+		giver = hungry ? longest_idle(b, space, &i) : NULL;
 		if (!giver)
-			break;
+			return;
 		if (give_one(giver, false))
 			b->gave = true;
 		else

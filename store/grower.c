@@ -24,6 +24,7 @@ struct grower {
 	struct grower_job *jobs;  /* (lock) ring */
 	uint32_t first, count, capacity; /* (lock) */
 	bool stop;         /* (lock) */
+	bool working;      /* (lock) on the job that was taken last */
 };
 
 #define GROWER_JOBS (2u * SLOTS_MAX_GRANTS)
@@ -33,13 +34,14 @@ static bool grower_next(struct grower *g, struct grower_job *ret)
 	bool got = false;
 
 	lock_take(&g->lock);
+	g->working = false;
 	while (!g->stop && !g->count)
 		lock_cond_wait(&g->wake, &g->lock, clock_now_ns() + GROWER_IDLE_NS);
 	if (!g->stop) {
 		*ret = g->jobs[g->first];
 		g->first = (g->first + 1) % g->capacity;
 		g->count--;
-		got = true;
+		got = g->working = true;
 	}
 	lock_drop(&g->lock);
 	return got;
@@ -143,4 +145,14 @@ bool grower_push(struct grower *g, const struct grower_job *job)
 	}
 	lock_drop(&g->lock);
 	return ok;
+}
+
+bool grower_idle(struct grower *g)
+{
+	bool idle;
+
+	lock_take(&g->lock);
+	idle = !g->count && !g->working;
+	lock_drop(&g->lock);
+	return idle;
 }

@@ -21,7 +21,6 @@ struct host {
 	_Atomic bool closing;             /* by host_free */
 	_Atomic bool balance_queued;
 	_Atomic bool budget_freed;        /* a namespace has gone since the last balance */
-	_Atomic uint64_t balance_next_ns; /* no put asks for a balance before */
 
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
@@ -55,23 +54,28 @@ int grower_new(struct host *host, unsigned threads, struct grower **ret, struct 
 void grower_free(struct grower **grower);
 /* Any thread, the space lock may be held. False: the queue is full. */
 bool grower_push(struct grower *grower, const struct grower_job *job);
+bool grower_idle(struct grower *grower); /* no job waits or is under way; for tests */
 
 /* ---- recut.c: a grant of another size for one that lacks slots ------------------------------------------------ */
 
 #define RECUT_REST 64u        /* batches: no grant with younger content is cut anew */
 #define RECUT_FACTOR 2u       /* its content is that much older than what the size that lacks could let go itself */
-#define RECUT_PAUSE_MIN 16u   /* batches after a look that found nothing, doubling */
+#define RECUT_PAUSE_MIN 16u   /* batches after a look that found nothing, doubling, but not past when it could find */
 #define RECUT_PAUSE_MAX 4096u
+#define RECUT_HOLD_MAX 65536u /* batches for which a size keeps what it got, doubled from RECUT_REST at every way back */
+#define RECUT_MEMORY 8u       /* a way back counts as one so many times the hold after the way there */
 
 /* Under the space lock: a put of (class, share) found no free slot, and the budget gave no grant. */
 void recut_wish(struct space *space, uint32_t class_index, uint32_t share);
+/* Under the space lock: it got a grant by recut so lately that none may be taken from it. */
+bool recut_holds(const struct space *space, uint32_t class_index, uint32_t share);
 void recut_run(struct space *space, uint32_t class_index, uint32_t share); /* in the grower's thread */
 
 /* ---- balance.c: grants above floors go back to the host -------------------------------------------------------- */
 
 /* Any thread, any lock but a leaf: looks soon, in the grower's thread, whether grants can go back and who waits for them. */
 void balance_ask(struct host *host);
-/* Under the space lock: a put found no room and the budget gave no grant. */
+/* Under the space lock: a put found no room, and though the namespace is below its floor the budget gave no grant. */
 void balance_hunger(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
 void balance_run(struct host *host); /* in the grower's thread */
 

@@ -10,30 +10,56 @@
 
 void recut_wish(struct space *space, uint32_t class_index, uint32_t share)
 {
-	struct recut_pause *pause = &space->recut_pause[class_index][share];
+	const struct recut_side *side = &space->recut_side[class_index][share];
 	struct grower_job job = {
 		.kind = GROWER_RECUT, .space = space, .class_index = class_index, .share = share,
 	};
 
 	lock_assert_held(&space->lock);
-	if (space->recut_queued || (int32_t)(index_clock(space->index) - pause->until) < 0 ||
+	if (space->recut_queued || (int32_t)(index_clock(space->index) - side->until) < 0 ||
 	    space->layout->page_columns + space->layout->row_columns == 1)
 		return;
 	space->recut_queued = grower_push(space->host->grower, &job);
 }
 
-/* Is it old enough to be given to (class, share)? Both sides' coldest content is compared. */
-static bool worth_it(struct space *space, uint32_t class_index, uint32_t share, const struct victim *v)
+/* Is it old enough to be given to (class, share)? Both sides' coldest content is compared. 0: it is, else in how many batches
+ * it could be, if nobody uses it. */
+static uint32_t too_early(struct space *space, uint32_t class_index, uint32_t share, const struct victim *v)
 {
 	struct slots_usage usage;
-	uint32_t own = 0;
-	bool has;
+	uint32_t own = 0, needed = RECUT_REST;
 
 	lock_take(&space->lock);
 	slots_usage(space->slots, class_index, share, &usage);
-	has = usage.slots > usage.free && index_coldest_age(space->index, layout_is_row(space->layout, class_index), &own);
+	if (usage.slots > usage.free && index_coldest_age(space->index, layout_is_row(space->layout, class_index), &own) &&
+	    own > RECUT_REST / RECUT_FACTOR)
+		needed = own < UINT32_MAX / RECUT_FACTOR ? own * RECUT_FACTOR : UINT32_MAX;
 	lock_drop(&space->lock);
-	return v->age >= RECUT_REST && (!has || v->age / RECUT_FACTOR >= own);
+	return v->age >= needed ? 0 : needed - v->age;
+}
+
+bool recut_holds(const struct space *space, uint32_t class_index, uint32_t share)
+{
+	const struct recut_side *side = &space->recut_side[class_index][share];
+
+	return side->won && index_clock(space->index) - side->won_at < side->hold;
+}
+
+/* Under the lock: a grant moves. What goes back to where it came from before long makes both hold on to theirs longer. */
+static void note_move(struct space *space, struct recut_side *from, struct recut_side *to)
+{
+	uint32_t now = index_clock(space->index);
+	uint32_t hold = from->hold > to->hold ? from->hold : to->hold;
+
+	if (hold < RECUT_REST)
+		hold = RECUT_REST;
+	if (from->won && now - from->won_at < RECUT_MEMORY * hold)
+		hold = hold < RECUT_HOLD_MAX ? 2 * hold : hold;
+	else if (!to->won)
+		hold = RECUT_REST;
+	from->won = false;
+	*to = (struct recut_side){ .until = now, .won_at = now, .hold = hold, .won = true };
+	from->hold = hold;
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------------------- */
@@ -52,11 +78,13 @@ static bool cut(struct space *space, uint32_t id, uint32_t class_index, uint32_t
 	int r;
 
 	lock_take(&space->lock);
+	slots_grant_get(space->slots, id, &g);
 	r = slots_grant_recut(space->slots, id, class_index, share);
 	if (r) {
 		slots_grant_reopen(space->slots, id);
 		space_room(space);
 	} else {
+		note_move(space, &space->recut_side[g.class_index][g.share], &space->recut_side[class_index][share]);
 		forget_acknowledged(space, id);
 		space->cut_at[id] = index_clock(space->index);
 		space->stats.grants_recut++;
@@ -82,24 +110,26 @@ void recut_run(struct space *space, uint32_t class_index, uint32_t share)
 	struct victim_wish wish = {
 		.space = space, .other = true, .class_index = class_index, .share = share, .most_bytes = UINT64_MAX,
 	};
-	struct recut_pause *pause = &space->recut_pause[class_index][share];
+	struct recut_side *side = &space->recut_side[class_index][share];
+	uint32_t early = 0;
 	bool done = false;
 	struct victim v;
 
-	for (uint32_t i = 0; i < VICTIM_TRIES && !done && victim_find(&wish, &v); i++) {
-		if (!worth_it(space, class_index, share, &v))
-			break; /* the others are worth more */
+	for (uint32_t i = 0; i < VICTIM_TRIES && !done && !early && victim_find(&wish, &v); i++) {
+		early = too_early(space, class_index, share, &v); /* the others are worth more */
 		wish.passed[v.id / 64] |= 1ull << v.id % 64;
-		done = victim_close(space, &v) && victim_empty(space, &v, NULL) && cut(space, v.id, class_index, share);
+		done = !early && victim_close(space, &v) && victim_empty(space, &v, NULL) &&
+		       cut(space, v.id, class_index, share);
 	}
 	lock_take(&space->lock);
-	if (done)
-		pause->batches = 0;
-	else if (!pause->batches)
-		pause->batches = RECUT_PAUSE_MIN;
-	else if (pause->batches < RECUT_PAUSE_MAX)
-		pause->batches *= 2;
-	pause->until = index_clock(space->index) + pause->batches;
+	if (!done) {
+		side->pause = side->pause * 2 < RECUT_PAUSE_MIN ? RECUT_PAUSE_MIN : side->pause * 2;
+		if (early && side->pause > early)
+			side->pause = early > RECUT_PAUSE_MIN ? early : RECUT_PAUSE_MIN;
+		if (side->pause > RECUT_PAUSE_MAX)
+			side->pause = RECUT_PAUSE_MAX;
+		side->until = index_clock(space->index) + side->pause;
+	}
 	space->recut_queued = false;
 	lock_drop(&space->lock);
 }

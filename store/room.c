@@ -27,7 +27,7 @@ static bool grow(struct session *s, uint32_t class_index, uint32_t share)
 
 	if (answer == GROW_COMING)
 		return true;
-	if (answer != GROW_FULL)
+	if (answer == GROW_SHORT)
 		balance_hunger(s->space, class_index, share, s->node);
 	recut_wish(s->space, class_index, share);
 	return false;

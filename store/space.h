@@ -21,13 +21,16 @@
 
 struct session;
 
-/* When a size that lacks slots may look for a grant of another size again. */
-struct recut_pause {
-	uint32_t until;   /* tick */
-	uint32_t batches; /* of the last pause */
+/* A (class, share) as recut.c sees it; ticks and batches. */
+struct recut_side {
+	uint32_t until;   /* when it lacks slots it looks for a grant of another size, but not before */
+	uint32_t pause;   /* the last one, after a look that found nothing */
+	uint32_t won_at;  /* it got its last grant by recut */
+	uint32_t hold;    /* after which nothing is taken from it for so long */
+	bool won;         /* and has not lost one since */
 };
 
-/* What the last put without room would have grown by, had the budget let it. */
+/* A namespace below its floor could not grow by a grant of this, since others hold more than theirs. */
 struct hunger {
 	bool is;
 	uint32_t class_index, share, node;
@@ -68,7 +71,7 @@ struct space {
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	struct session *attached;   /* (lock) list through session.next_attached */
 	_Atomic uint64_t idle_since_ns; /* when the last session went, else when it was made */
-	struct recut_pause recut_pause[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* (lock) */
+	struct recut_side recut_side[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* (lock) */
 	bool recut_queued;          /* (lock) or under way */
 	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
 	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/victim.h"
 
+#include "store/host_private.h"
+
 #include <sched.h>
 
 #define FREE_LOOKS 4096u /* free slots passed over in one stay: a bit each */
@@ -26,6 +28,7 @@ static bool eligible(const struct victim_wish *wish, uint32_t id, struct slots_g
 	if (wish->passed[id / 64] >> id % 64 & 1 || !slots_grant_get(space->slots, id, g) || !g->ready || g->closed)
 		return false;
 	if (wish->other && ((g->class_index == wish->class_index && g->share == wish->share) ||
+			    recut_holds(space, g->class_index, g->share) ||
 			    g->length < space->layout->class[wish->class_index].share[wish->share].slot_bytes))
 		return false;
 	return g->length <= wish->most_bytes && (!wish->empty_only || g->free == g->slots) && spare(space, g);
