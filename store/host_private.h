@@ -62,8 +62,8 @@ bool grower_idle(struct grower *grower); /* no job waits or is under way; for te
 #define RECUT_FACTOR 2u       /* its content is that much older than what the size that lacks could let go itself */
 #define RECUT_PAUSE_MIN 16u   /* batches after a look that found nothing, doubling, but not past when it could find */
 #define RECUT_PAUSE_MAX 4096u
-#define RECUT_HOLD_MAX 65536u /* batches for which a size keeps what it got, doubled from RECUT_REST at every way back */
-#define RECUT_MEMORY 8u       /* a way back counts as one so many times the hold after the way there */
+#define RECUT_HOLD_MAX 65536u /* batches for which a size keeps what it got, doubled at every way back */
+#define RECUT_MEMORY 2u       /* a way back counts as one so many times the hold after the way there */
 
 /* Under the space lock: a put of (class, share) found no free slot, and the budget gave no grant. */
 void recut_wish(struct space *space, uint32_t class_index, uint32_t share);

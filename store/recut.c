@@ -45,21 +45,23 @@ bool recut_holds(const struct space *space, uint32_t class_index, uint32_t share
 	return side->won && index_clock(space->index) - side->won_at < side->hold;
 }
 
-/* Under the lock: a grant moves. What goes back to where it came from before long makes both hold on to theirs longer. */
-static void note_move(struct space *space, struct recut_side *from, struct recut_side *to)
+/* Under the lock: a grant moves whose content was @age batches old. The winner keeps what it has for as long; what goes back
+ * to where it came from before long makes both keep theirs twice as long. */
+static void note_move(struct space *space, struct recut_side *from, struct recut_side *to, uint32_t age)
 {
-	uint32_t now = index_clock(space->index);
-	uint32_t hold = from->hold > to->hold ? from->hold : to->hold;
+	uint32_t now = index_clock(space->index), hold = from->hold > to->hold ? from->hold : to->hold;
 
-	if (hold < RECUT_REST)
-		hold = RECUT_REST;
 	if (from->won && now - from->won_at < RECUT_MEMORY * hold)
-		hold = hold < RECUT_HOLD_MAX ? 2 * hold : hold;
+		hold *= 2;
 	else if (!to->won)
-		hold = RECUT_REST;
+		hold = age;
+	if (hold < age)
+		hold = age;
+	if (hold > RECUT_HOLD_MAX)
+		hold = RECUT_HOLD_MAX;
 	from->won = false;
-	*to = (struct recut_side){ .until = now, .won_at = now, .hold = hold, .won = true };
 	from->hold = hold;
+	*to = (struct recut_side){ .until = now, .won_at = now, .hold = hold, .won = true };
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------------------- */
@@ -72,8 +74,9 @@ static void forget_acknowledged(struct space *space, uint32_t id)
 }
 
 /* An emptied grant becomes (class, share)'s. */
-static bool cut(struct space *space, uint32_t id, uint32_t class_index, uint32_t share)
+static bool cut(struct space *space, const struct victim *v, uint32_t class_index, uint32_t share)
 {
+	uint32_t id = v->id;
 	struct slots_grant g;
 	int r;
 
@@ -84,7 +87,8 @@ static bool cut(struct space *space, uint32_t id, uint32_t class_index, uint32_t
 		slots_grant_reopen(space->slots, id);
 		space_room(space);
 	} else {
-		note_move(space, &space->recut_side[g.class_index][g.share], &space->recut_side[class_index][share]);
+		note_move(space, &space->recut_side[g.class_index][g.share], &space->recut_side[class_index][share],
+			  v->age);
 		forget_acknowledged(space, id);
 		space->cut_at[id] = index_clock(space->index);
 		space->stats.grants_recut++;
@@ -119,7 +123,7 @@ void recut_run(struct space *space, uint32_t class_index, uint32_t share)
 		early = too_early(space, class_index, share, &v); /* the others are worth more */
 		wish.passed[v.id / 64] |= 1ull << v.id % 64;
 		done = !early && victim_close(space, &v) && victim_empty(space, &v, NULL) &&
-		       cut(space, v.id, class_index, share);
+		       cut(space, &v, class_index, share);
 	}
 	lock_take(&space->lock);
 	if (!done) {
