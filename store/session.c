@@ -15,6 +15,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/nodes.h"
 #include "store/session_private.h"
 
 #define MILLISECOND 1000000ull
@@ -209,10 +210,14 @@ static void session_shares(struct session *s, uint32_t rank)
 int session_attach(struct session *s, struct session_attach *attach, struct why *why)
 {
 	const struct layout *layout = s->space->layout;
+	char nodes[NODES_TEXT];
 	int r = 0;
 
 	if (attach->rank != SESSION_RANK_NONE && attach->rank >= layout->world)
 		return why_set(why, EINVAL, "rank: %u is outside the namespace's world of %u", attach->rank, layout->world);
+	if (attach->node != SEGMENT_ANY_NODE && !nodes_has_memory(attach->node, nodes))
+		return why_set(why, EINVAL, "node: %u is none of the host's nodes with memory, %s; %u asks for any", attach->node, nodes,
+			       SEGMENT_ANY_NODE);
 	lock_take(&s->lock);
 	if (s->state == SESSION_ATTACHED)
 		r = why_set(why, EISCONN, "session %llu is attached already", (unsigned long long)s->number);
