@@ -10,6 +10,7 @@
 #include "fs/client/prefixfs_abi.h"
 #include "fs/notifier.h"
 #include "fs/record_name.h"
+#include "fs/tiers.h"
 #include "fs/version.h"
 #include "store/base/clock.h"
 #include "store/session.h"
@@ -22,7 +23,7 @@ static const char readme[] =
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
-	"tiers                   one line a tier: bytes, bytes used, state\n"
+	"tiers                   a tier's bytes, bytes used, state; who was promised, has and may take how much\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
@@ -87,14 +88,6 @@ static void print_health(struct fs *fs, FILE *to)
 	}
 	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
 	free(spaces);
-}
-
-static void print_tiers(struct fs *fs, FILE *to)
-{
-	struct host_report report;
-
-	host_report(fs->host, &report);
-	fprintf(to, "memory bytes=%" PRIu64 " used=%" PRIu64 " state=ok\n", report.memory_bytes, report.used_bytes);
 }
 
 static void print_session(const struct session_info *s, FILE *to)
@@ -213,7 +206,7 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		print_health(fs, to);
 		break;
 	case NODE_TIERS:
-		print_tiers(fs, to);
+		tiers_print(fs, to);
 		break;
 	case NODE_SESSION:
 		print_session(look->session, to);

@@ -126,6 +126,8 @@ uint64_t space_floor_bytes(const struct space *space); /* what it was promised; 
 struct space_report {
 	struct stats stats;
 	uint64_t budget_bytes;   /* the most it may have now: its floor or grants, and what is free */
+	uint64_t may_take_bytes; /* of it, what it has not been granted yet */
+	uint64_t surplus_bytes;  /* granted above its floor */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
@@ -138,6 +140,14 @@ struct space_report {
 void space_report(struct space *space, struct space_report *ret);
 /* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
 size_t space_stats_text(struct space *space, char *to, size_t capacity);
+
+struct space_class_report { /* of one (class, share) */
+	uint32_t class_index, share;
+	uint64_t slot_bytes;
+	uint64_t grants, slots, slots_free; /* of ready grants that are not being emptied */
+};
+/* In order of classes, then shares; false: there is no such number. The lock is held for one of them. */
+bool space_class(struct space *space, uint32_t number, struct space_class_report *ret);
 
 struct space_range { /* a ready grant */
 	uint64_t offset, length, slot_bytes;

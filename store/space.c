@@ -534,6 +534,8 @@ void space_report(struct space *space, struct space_report *ret)
 	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;
 	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) + budget.free;
+	r.may_take_bytes = r.budget_bytes - r.granted_bytes;
+	r.surplus_bytes = r.granted_bytes > r.floor_bytes ? r.granted_bytes - r.floor_bytes : 0;
 	r.resident_bytes = segment_resident_bytes(space->segment);
 	r.table_bytes = file_bytes(space->tables_fd);
 	r.prewarm_done = atomic_load(&space->prewarm_done);
@@ -541,14 +543,39 @@ void space_report(struct space *space, struct space_report *ret)
 	*ret = r;
 }
 
+bool space_class(struct space *space, uint32_t number, struct space_class_report *ret)
+{
+	const struct layout *layout = space->layout;
+	struct slots_usage usage;
+	uint32_t c = 0;
+
+	for (; c < layout->classes && number >= layout->class[c].shares; c++)
+		number -= layout->class[c].shares;
+	if (c == layout->classes)
+		return false;
+	lock_take(&space->lock);
+	slots_usage(space->slots, c, number, &usage);
+	lock_drop(&space->lock);
+	*ret = (struct space_class_report){
+		.class_index = c,
+		.share = number,
+		.slot_bytes = layout->class[c].share[number].slot_bytes,
+		.grants = usage.grants,
+		.slots = usage.slots,
+		.slots_free = usage.free,
+	};
+	return true;
+}
+
 size_t space_stats_text(struct space *space, char *to, size_t capacity)
 {
+	struct space_class_report class;
 	struct space_report r;
 	size_t used = 0;
 
 #define LINE(name, value)                                                                                          \
 	do {                                                                                                       \
-		char line[96];                                                                                     \
+		char line[160];                                                                                     \
 		int n = snprintf(line, sizeof(line), "%s %llu\n", name, (unsigned long long)(value));              \
 		if (used < capacity)                                                                               \
 			memcpy(to + used, line, used + (size_t)n <= capacity ? (size_t)n : capacity - used);       \
@@ -563,6 +590,8 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(budget_bytes);
 	REPORT(floor_bytes);
 	REPORT(granted_bytes);
+	REPORT(may_take_bytes);
+	REPORT(surplus_bytes);
 	REPORT(resident_bytes);
 	REPORT(slots);
 	REPORT(slots_free);
@@ -581,6 +610,17 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(table_bytes);
 	REPORT(prewarm_done);
 	REPORT(prewarm_goal);
+	for (uint32_t i = 0; space_class(space, i, &class); i++) {
+		char name[3][LAYOUT_MAX_NAME + 32];
+		const char *of = space->layout->class[class.class_index].name;
+
+		snprintf(name[0], sizeof(name[0]), "grants.%s.%u", of, class.share);
+		snprintf(name[1], sizeof(name[1]), "slots.%s.%u", of, class.share);
+		snprintf(name[2], sizeof(name[2]), "slots_free.%s.%u", of, class.share);
+		LINE(name[0], class.grants);
+		LINE(name[1], class.slots);
+		LINE(name[2], class.slots_free);
+	}
 #undef REPORT
 #undef X
 #undef LINE

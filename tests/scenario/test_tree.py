@@ -54,7 +54,7 @@ def test_small_file_is_a_snapshot_of_its_opening(daemon):
             c.acknowledge()
             chain(c, 1, 4)
         rest = f.read()
-    assert first + rest == b"memory bytes=67108864 used=0 state=ok\n"
+    assert first + rest == b"memory bytes=67108864 used=0 state=ok floors=0 granted=0 free=67108864 owed=0\n"
     assert "used=32768" in d.read("tiers")
 
 
