@@ -156,7 +156,7 @@ void balance_run(struct host *host)
 	for (; b.count < host->space_count; b.count++)
 		b.spaces[b.count] = space_ref(host->spaces[b.count]);
 	lock_drop(&host->lock);
-	b.gave = atomic_exchange(&host->budget_freed, false);
+	b.gave = atomic_exchange(&host->room_made, false);
 	for (uint32_t i = 0; i < b.count; i++)
 		while (surplus(b.spaces[i]) && give_one(b.spaces[i], true))
 			b.gave = true;

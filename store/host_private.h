@@ -20,7 +20,7 @@ struct host {
 
 	_Atomic bool closing;             /* by host_free */
 	_Atomic bool balance_queued;
-	_Atomic bool budget_freed;        /* a namespace has gone since the last balance */
+	_Atomic bool room_made;           /* since the last balance: who was refused is told to try again */
 
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */

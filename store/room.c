@@ -53,7 +53,9 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	slots_usage(space->slots, class_index, share, &usage);
 	if (usage.slots == usage.free)
 		return free > 0; /* no victim is of this size */
-	for (uint32_t steps = 0; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
+	uint32_t steps = 0;
+
+	for (; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
 		uint32_t before = free;
 		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
 			      index_evict_page(space->index, in_acknowledged, &a, &sink);
@@ -62,6 +64,11 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 			break;
 		free = slots_free_count(space->slots, class_index, share, filter);
 		space->stats.values_evicted += free > before ? free - before : 0;
+	}
+	if (!free && steps == MAX_STEPS) { /* there is more: it is told to try again, from outside this stay */
+		space_refused(space, s->number);
+		atomic_store(&space->host->room_made, true);
+		balance_ask(space->host);
 	}
 	return free > 0;
 }

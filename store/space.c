@@ -310,7 +310,7 @@ void space_unref(struct space **sp)
 		return;
 	if (space->promised) {
 		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
-		atomic_store(&space->host->budget_freed, true);
+		atomic_store(&space->host->room_made, true);
 		balance_ask(space->host);
 	}
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));

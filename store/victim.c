@@ -82,7 +82,7 @@ bool victim_find(const struct victim_wish *wish, struct victim *ret)
 	struct space *space = wish->space;
 	bool found = false, more = true;
 
-	for (uint32_t id = 0; more; id++) {
+	for (uint32_t id = 0; more && !(found && wish->empty_only); id++) {
 		struct slots_grant g;
 		struct victim v;
 
@@ -159,8 +159,8 @@ static bool walk(struct space *space, const struct victim *v, bool (*stop)(const
 		space->stats.values_evicted += index_counters(space->index)->victims_freed - before;
 		if (!ok)
 			slots_grant_reopen(space->slots, v->id);
-		if (!look_only)
-			space_room(space); /* what went with it lay elsewhere as well */
+		if (!ok || (!look_only && at >= slots))
+			space_room(space); /* slots that are open again, and what went with it and lay elsewhere */
 		lock_drop(&space->lock);
 		sched_yield(); /* requests first */
 	}

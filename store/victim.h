@@ -30,7 +30,7 @@ struct victim {
 	bool empty;
 };
 
-/* The grant of least value: the oldest, of equally old ones that with most free slots, then the lowest id. A grant that its
+/* The grant of least value (with empty_only the first one): the oldest, of equally old ones that with most free slots, then the lowest id. A grant that its
  * (class, share) needs for one request is none, nor is one of whose values some were seen in use. */
 bool victim_find(const struct victim_wish *wish, struct victim *ret);
 /* Closes it, if it is still as it was found. */

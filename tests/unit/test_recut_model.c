@@ -310,6 +310,7 @@ static void check_budget(void)
 	}
 	assert_int_equal(b.granted, granted);
 	assert_true(granted <= BUDGET);
+	assert_int_equal(b.owed, 0); /* all floors were promised before anybody grew: nobody reaches into them */
 	assert_int_equal(b.free, reserved > BUDGET ? 0 : BUDGET - reserved);
 	assert_int_equal(b.owed, reserved > BUDGET ? reserved - BUDGET : 0);
 }
