@@ -2,6 +2,7 @@
  *
  * Grants that change their size within a namespace, and go from one namespace to another.
  */
+#include "store/nodes.h"
 #include "tests/unit/recut_world.h"
 
 #define HYBRID CLASS_KV "," CLASS_STATE /* of 64 MiB: grants of 4 MiB, 1,024 pages or 341 rows */
@@ -17,8 +18,28 @@ static void leave(struct session *s)
 
 /* ---- within a namespace ------------------------------------------------------------------------------------------ */
 
+static struct {
+	uint32_t grants, recuts, others;
+	struct host_event last; /* recut */
+} noted;
+
+static void note(void *context, struct space *space, const struct host_event *event)
+{
+	(void)context;
+	(void)space;
+	if (event->kind == HOST_EVENT_GRANT)
+		noted.grants++;
+	else if (event->kind == HOST_EVENT_RECUT)
+		noted.recuts++;
+	else
+		noted.others++;
+	if (event->kind == HOST_EVENT_RECUT)
+		noted.last = *event;
+}
+
 static void rows_get_a_grant_of_pages_that_nobody_uses(void **state)
 {
+	const struct host_events events = { .note = note };
 	struct space_range before[64], after[64];
 	struct session_ack old;
 	struct why why = WHY_INIT;
@@ -28,7 +49,8 @@ static void rows_get_a_grant_of_pages_that_nobody_uses(void **state)
 	struct session *s, *other;
 
 	(void)state;
-	fixture_open(&f, HYBRID, 1, 64 * MIB, 64 * MIB, NULL);
+	memset(&noted, 0, sizeof(noted));
+	fixture_open(&f, HYBRID, 1, 64 * MIB, 64 * MIB, &events);
 	s = fixture_session(&f, 0);
 	other = fixture_session(&f, 0);
 	assert_int_equal(usage_of(&f, 0).slots, 15 * PAGES);
@@ -46,6 +68,11 @@ static void rows_get_a_grant_of_pages_that_nobody_uses(void **state)
 		settle(f.host);
 	}
 	assert_true(row > 2 * ROWS - 64);
+	assert_int_equal(noted.grants, 16);
+	assert_int_equal(noted.recuts, 1);
+	assert_int_equal(noted.last.bytes, 4 * MIB);
+	assert_int_equal(noted.last.class_index, 1);
+	assert_int_equal(noted.last.share, 0);
 	assert_int_equal(usage_of(&f, 0).slots, 14 * PAGES);
 	assert_int_equal(usage_of(&f, 1).slots, 2 * ROWS);
 	check_all(&f);
@@ -285,6 +312,35 @@ static void a_mix_that_shifts_finds_its_hits_again(void **state)
 	fixture_close(&f);
 }
 
+/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+
+static void a_node_is_in_the_kernels_list_or_refused(void **state)
+{
+	struct session_attach attach = { .rank = 0, .call_buffer_bytes = 1 << 20 };
+	struct why why = WHY_INIT;
+	struct fixture f;
+	struct session *s;
+
+	(void)state;
+	assert_true(nodes_in_list("0", 0));
+	assert_false(nodes_in_list("0", 1));
+	assert_true(nodes_in_list("0-3,8,10-11", 3));
+	assert_true(nodes_in_list("0-3,8,10-11", 8));
+	assert_true(nodes_in_list("0-3,8,10-11", 11));
+	assert_false(nodes_in_list("0-3,8,10-11", 4));
+	assert_false(nodes_in_list("0-3,8,10-11", 12));
+	assert_false(nodes_in_list("", 0));
+	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL);
+	assert_int_equal(session_new(f.host, f.space, 1, 0, 0, false, &s, &why), 0);
+	attach.node = 1023;
+	assert_int_equal(session_attach(s, &attach, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "node: 1023 is none of the host's nodes with memory"));
+	attach.node = SEGMENT_ANY_NODE;
+	assert_int_equal(session_attach(s, &attach, &why), 0);
+	leave(s);
+	fixture_close(&f);
+}
+
 /* ---- between namespaces ------------------------------------------------------------------------------------------ */
 
 static void the_default_floor_never_refuses_the_next_namespace(void **state)
@@ -451,6 +507,7 @@ int main(void)
 		cmocka_unit_test(a_size_keeps_what_one_request_needs),
 		cmocka_unit_test(sizes_in_turns_do_not_steal),
 		cmocka_unit_test(a_mix_that_shifts_finds_its_hits_again),
+		cmocka_unit_test(a_node_is_in_the_kernels_list_or_refused),
 		cmocka_unit_test(the_default_floor_never_refuses_the_next_namespace),
 		cmocka_unit_test(growth_stops_at_others_floors_and_comes_back),
 		cmocka_unit_test(empty_grants_go_back_when_the_last_session_goes),
