@@ -23,6 +23,7 @@
 #include "fs/fs.h"
 #include "fs/span.h"
 #include "store/get.h"
+#include "store/manage.h"
 #include "store/put.h"
 
 #define CALLS_MAX 4096u
@@ -49,6 +50,7 @@ struct call {
 	bool waiting;    /* its last step answered STEP_WAIT */
 	uint32_t change; /* counter of changes before the last step */
 	uint64_t deadline_ns;
+	uint64_t began_ns; /* while it runs; while it does not, how long it has */
 	void *copy;      /* from the buffers, given back with the call */
 	struct span span;
 	struct why why;
@@ -66,6 +68,11 @@ struct call {
 		struct pfs_probe probe;
 		struct pfs_stat stat;
 		struct pfs_last_error last_error;
+		struct pfs_touch touch;
+		struct pfs_remove remove;
+		struct pfs_pin pin;
+		struct pfs_drain drain;
+		struct pfs_reset reset;
 		unsigned char bytes[4096];
 	} arg; /* what came, and what goes back */
 	union {
@@ -74,6 +81,10 @@ struct call {
 		struct get_start get_start;
 		struct get_transfer get_transfer;
 		struct probe probe;
+		struct touch touch;
+		struct removal removal;
+		struct pinning pinning;
+		struct reset reset;
 		struct {
 			const uint64_t *plans; /* our copy */
 			int32_t *status;       /* untrusted, or NULL */

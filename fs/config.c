@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "store/base/cleanup.h"
+#include "store/tier.h"
 
 enum param_type { PARAM_SIZE, PARAM_UINT, PARAM_MODE, PARAM_BOOL, PARAM_CHOICE, PARAM_TEXT };
 
@@ -412,6 +413,12 @@ int config_parse_args(struct config *config, int argc, char *const *argv, enum c
 
 int config_settle(struct config *config, struct why *why)
 {
+	int r = tier_fault_check(config->memory_fault, why);
+
+	if (r) {
+		why_prefix(why, "memory_fault");
+		return r;
+	}
 	if (config->loop_threads == 0) {
 		cpu_set_t set;
 		int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;

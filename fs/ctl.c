@@ -33,7 +33,7 @@ struct ctl {
 	_Atomic uint32_t asked; /* the namespace's counter of changes when the last request began */
 
 	struct lock lock;              /* LOCK_QUEUE; guards the rest */
-	uint64_t running[CTL_RUNNING]; /* numbers under way, 0 = free */
+	struct ctl_request running[CTL_RUNNING]; /* under way; seq 0 = free */
 	unsigned running_count;
 	uint64_t answered[CTL_ANSWERS]; /* numbers of the kept answers, 0 = none */
 	unsigned next_answer;
@@ -74,6 +74,7 @@ uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who
 		why_set(why, EMFILE, "%u control files are open, the most that one host has", HOST_MAX_SESSIONS);
 		return 0;
 	}
+	atomic_store(&fs->ctls[session_number(ctl->session) % HOST_MAX_SESSIONS], ctl->handle);
 	return ctl->handle;
 }
 
@@ -124,8 +125,8 @@ static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void
 		return CTL_E_REPEATED;
 	}
 	for (unsigned i = 0, seen = 0; seen < ctl->running_count; i++) {
-		seen += ctl->running[i] != 0;
-		if (ctl->running[i] == seq)
+		seen += ctl->running[i].seq != 0;
+		if (ctl->running[i].seq == seq)
 			return why_set(why, EBUSY, "seq: %" PRIu64 " is still under way", seq);
 	}
 	if (ctl->running_count == CTL_RUNNING)
@@ -134,29 +135,41 @@ static int look_up(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void
 	return 0;
 }
 
-int ctl_request_begin(
-	struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes, struct why *why)
+int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, uint64_t now_ns, int *result, void *reply,
+	size_t bytes, struct why *why)
 {
 	lock_take(&ctl->lock);
 	int r = look_up(ctl, seq, nr, result, reply, bytes, why);
 	if (!r) {
 		unsigned i = 0;
 
-		while (ctl->running[i])
+		while (ctl->running[i].seq)
 			i++;
-		ctl->running[i] = seq;
+		ctl->running[i] = (struct ctl_request){seq, now_ns, nr};
 		ctl->running_count++;
 	}
 	lock_drop(&ctl->lock);
 	return r;
 }
 
+uint32_t ctl_requests(struct ctl *ctl, struct ctl_request ret[CTL_RUNNING])
+{
+	uint32_t n = 0;
+
+	lock_take(&ctl->lock);
+	for (unsigned i = 0; i < CTL_RUNNING; i++)
+		if (ctl->running[i].seq)
+			ret[n++] = ctl->running[i];
+	lock_drop(&ctl->lock);
+	return n;
+}
+
 void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int result, const void *reply, size_t bytes)
 {
 	lock_take(&ctl->lock);
 	for (unsigned i = 0; i < CTL_RUNNING; i++)
-		if (ctl->running[i] == seq) {
-			ctl->running[i] = 0;
+		if (ctl->running[i].seq == seq) {
+			ctl->running[i].seq = 0;
 			ctl->running_count--;
 			break;
 		}

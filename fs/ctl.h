@@ -34,8 +34,14 @@ uint64_t ctl_handle(const struct ctl *ctl);
 enum { CTL_E_REPEATED = 1 };
 /* Request @seq of operation @nr begins. CTL_E_REPEATED: it was answered; *result and the @bytes at @reply are what was
  * said then. EBUSY: it is under way, or too many are; EINVAL: the number was used for another operation. */
-int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, int *result, void *reply, size_t bytes,
+int ctl_request_begin(struct ctl *ctl, uint64_t seq, unsigned nr, uint64_t now_ns, int *result, void *reply, size_t bytes,
 		      struct why *why);
+struct ctl_request {
+	uint64_t seq, since_ns;
+	unsigned nr;
+};
+/* Requests that are under way now, in no order; those that are not kept for a repetition are not among them. */
+uint32_t ctl_requests(struct ctl *ctl, struct ctl_request ret[CTL_RUNNING]);
 /* It was answered so (or, with @keep false, is as if it had never come). */
 void ctl_request_end(struct ctl *ctl, uint64_t seq, unsigned nr, bool keep, int result, const void *reply,
 		     size_t bytes);

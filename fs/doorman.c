@@ -17,9 +17,12 @@
 #include <unistd.h>
 
 #include "fs/calls.h"
+#include "fs/health.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/mount.h"
+#include "fs/namespaces.h"
+#include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/session.h"
@@ -39,6 +42,7 @@ enum guest_kind {
 	GUEST_TICK,
 	GUEST_KEEPER,
 	GUEST_STOP,
+	GUEST_MOUNTS,
 	GUEST_CONNECTION,
 	GUEST_PROCESS
 };
@@ -60,13 +64,16 @@ struct doorman {
 	pthread_t thread;
 	bool running;
 	struct guest listener, tick, keeper, stop;
+	struct guest mounts; /* the kernel's list of them: has something to say when it changes */
 	struct guest list;    /* head of a ring; the thread's own */
 	unsigned connections; /* the thread's own */
+	struct health *health; /* the thread's own */
 };
 
 static int watch(struct doorman *d, struct guest *guest)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = guest};
+	struct epoll_event event = {
+		.events = guest->kind == GUEST_MOUNTS ? EPOLLPRI : EPOLLIN, .data.ptr = guest};
 
 	return epoll_ctl(d->epoll, EPOLL_CTL_ADD, guest->fd, &event) == 0 ? 0 : -errno;
 }
@@ -147,14 +154,17 @@ struct doorman *doorman_new(struct fs *fs, int listener)
 	}
 	d->fs = fs;
 	d->list.next = d->list.prev = &d->list;
+	d->health = health_new();
 	d->epoll = epoll_create1(EPOLL_CLOEXEC);
 	d->listener = (struct guest){.kind = GUEST_LISTENER, .fd = listener};
 	d->keeper = (struct guest){.kind = GUEST_KEEPER, .fd = fs->keeper};
 	d->tick = (struct guest){.kind = GUEST_TICK, .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
 	d->stop = (struct guest){.kind = GUEST_STOP, .fd = eventfd(0, EFD_CLOEXEC)};
+	d->mounts = (struct guest){.kind = GUEST_MOUNTS, .fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)};
 	fcntl(listener, F_SETFL, O_NONBLOCK);
-	if (d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
-		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->stop))
+	if (!d->health || d->epoll < 0 || d->tick.fd < 0 || d->stop.fd < 0 || timerfd_settime(d->tick.fd, 0, &second, NULL) != 0 ||
+		watch(d, &d->listener) || watch(d, &d->keeper) || watch(d, &d->tick) || watch(d, &d->stop) ||
+		(d->mounts.fd >= 0 && watch(d, &d->mounts)))
 		doorman_free(&d);
 	return d;
 }
@@ -172,7 +182,9 @@ void doorman_free(struct doorman **dp)
 	closep(&d->listener.fd);
 	closep(&d->tick.fd);
 	closep(&d->stop.fd);
+	closep(&d->mounts.fd);
 	closep(&d->epoll);
+	health_free(&d->health);
 	free(d);
 }
 
@@ -378,6 +390,9 @@ static void tick(struct doorman *d)
 	if (read(d->tick.fd, &count, sizeof(count)) < 0)
 		return;
 	host_maintain(d->fs->host);
+	namespaces_save_again(d->fs->namespaces);
+	fs_tell_populating(d->fs);
+	health_look(d->health, d->fs);
 	expire_connections(d);
 }
 
@@ -390,6 +405,16 @@ static void parent_gone(struct doorman *d)
 	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->keeper.fd, NULL);
 	mount_remove(d->fs->config, d->fs->device, false);
 	fs_end(d->fs);
+}
+
+/* A lazy unmount: who has files open keeps the connection, and would wait at `events` for ever. */
+static void mounts_changed(struct doorman *d)
+{
+	if (mount_anywhere(d->fs->device))
+		return;
+	log_debug("%s is unmounted", d->fs->config->mountpoint);
+	watch_close(d->fs->watch);
+	epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->mounts.fd, NULL);
 }
 
 static void hear_parent(struct doorman *d)
@@ -424,6 +449,9 @@ static void *doorman_main(void *argument)
 			break;
 		case GUEST_TICK:
 			tick(d);
+			break;
+		case GUEST_MOUNTS:
+			mounts_changed(d);
 			break;
 		case GUEST_KEEPER:
 			hear_parent(d);

@@ -5,7 +5,8 @@
  *
  * Threads: loop_threads loops that take requests from the kernel (loop.c); the doorman, for the clients' socket, the
  * processes' deaths and the tick of each second (doorman.c); the notifier, which alone tells the kernel things without
- * being asked (notifier.c); and the first one, which waits for the end (serve.c).
+ * being asked about names and ctl (notifier.c); the one of `events`, for its readers that wait (watch.c); and the first
+ * one, which waits for the end (serve.c).
  */
 #ifndef PREFIXFS_FS_FS_H
 #define PREFIXFS_FS_FS_H
@@ -26,6 +27,9 @@ struct doorman;
 struct handles;
 struct namespaces;
 struct notifier;
+struct page_nodes;
+struct requests;
+struct watch;
 
 #define FS_MAX_TEXTS 1024u /* open snapshots of small files */
 #define FS_ENTRY_S 1.0     /* how long the kernel may remember a record's name and attributes */
@@ -36,24 +40,36 @@ struct fs {
 	int keeper;        /* channel to the parent */
 	unsigned device;   /* of the mount */
 	unsigned restarts; /* serving processes before this one */
+	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */
 	uint64_t started_ns;
+	struct why budget; /* a warning about the budget; error 0 = none */
 	struct buffers buffers;
 	struct host *host;
 	struct namespaces *namespaces;
 	struct handles *handles;
+	struct page_nodes *page_nodes;
 	struct calls *calls;
 	struct notifier *notifier;
+	struct watch *watch;
+	struct requests *requests;
 	struct doorman *doorman;
 	struct fuse_session *session;
+	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
+	_Atomic uint64_t ctls[HOST_MAX_SESSIONS];
+	_Atomic uint64_t listings; /* directories opened so far */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
+	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int over;              /* eventfd: readable once the end has come; never read */
 	int leave;             /* eventfd: readable once loops are to end; never read */
 };
 
 /* The end has come: by STOP, by an unmount, by the parent's death. Any thread, any number of times. */
 void fs_end(struct fs *fs);
+
+/* Tells the parent when populating the floors begins or is over. One thread. */
+void fs_tell_populating(struct fs *fs);
 
 /* The table of FUSE operations, and what they share. */
 extern const struct fuse_lowlevel_ops fs_ops;

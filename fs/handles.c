@@ -8,7 +8,7 @@
 #include "store/base/digest.h"
 #include "store/base/lock.h"
 
-#define KINDS 3
+#define KINDS 4
 
 struct handle {
 	uint32_t generation;

@@ -9,6 +9,7 @@
 #include "fs/handles.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/requests.h"
 #include "store/base/clock.h"
 
 static const struct operation *const operations[] = {
@@ -25,6 +26,11 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_PROBE)] = &ioctl_probe,
 	[_IOC_NR(PFS_IOC_STAT)] = &ioctl_stat,
 	[_IOC_NR(PFS_IOC_LAST_ERROR)] = &ioctl_last_error,
+	[_IOC_NR(PFS_IOC_TOUCH)] = &ioctl_touch,
+	[_IOC_NR(PFS_IOC_REMOVE)] = &ioctl_remove,
+	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
+	[_IOC_NR(PFS_IOC_DRAIN)] = &ioctl_drain,
+	[_IOC_NR(PFS_IOC_RESET)] = &ioctl_reset,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -34,6 +40,11 @@ static unsigned operation_nr(const struct operation *operation)
 		if (operations[i] == operation)
 			return i;
 	return 0;
+}
+
+const char *ioctl_name(unsigned nr)
+{
+	return nr < OPERATIONS && operations[nr] ? operations[nr]->name : NULL;
 }
 
 /* ---- the answer ---------------------------------------------------------------------------------------------- */
@@ -53,6 +64,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	unsigned nr = operation_nr(op);
 	uint64_t handle = ctl_handle(ctl);
 	fuse_req_t req = call->req;
+	uint64_t began_ns = call->began_ns;
 	unsigned char reply[sizeof(struct pfs_last_error)];
 	uint32_t bytes = op->bytes;
 
@@ -75,6 +87,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	calls_put(fs->calls, call);
 	handles_put(fs->handles, handle);
 	fuse_reply_ioctl(req, result, reply, bytes);
+	requests_count(REQUESTS_IOCTL + nr, clock_now_ns() - began_ns);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
@@ -88,6 +101,7 @@ static void publish(struct fs *fs, struct call *call, bool park)
 		call->armed = true;
 		fuse_req_interrupt_func(call->req, calls_interrupt, calls_name(call));
 	}
+	call->began_ns = clock_now_ns() - call->began_ns; /* what it has taken so far */
 	calls_publish(fs->calls, call, park);
 }
 
@@ -119,6 +133,7 @@ static void go_on(struct fs *fs, struct call *call, int r)
 
 void ioctl_run(struct fs *fs, struct call *call)
 {
+	call->began_ns = clock_now_ns() - call->began_ns; /* as if it had not lain in the queue */
 	if (call->waiting) {
 		int error = calls_verdict(fs->calls, call);
 
@@ -174,12 +189,15 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 {
 	const struct operation *op = call->operation;
 
+	uint64_t now_ns = clock_now_ns();
+
+	call->began_ns = now_ns;
 	loop_follow(call->arg.call.cpu);
 	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
 		r = ctl_request_begin(
-			call->ctl, call->arg.call.seq, nr, &result, call->arg.bytes, op->bytes, &call->why);
+			call->ctl, call->arg.call.seq, nr, now_ns, &result, call->arg.bytes, op->bytes, &call->why);
 		if (r == CTL_E_REPEATED) {
 			uint64_t handle = ctl_handle(call->ctl);
 			unsigned char reply[CTL_ANSWER_BYTES];
@@ -200,7 +218,7 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 		return;
 	}
 	uint32_t patience = call->arg.call.deadline_ms ? call->arg.call.deadline_ms : op->deadline_ms;
-	call->deadline_ns = clock_now_ns() + patience * 1000000ull;
+	call->deadline_ns = now_ns + patience * 1000000ull;
 	call->change = calls_change(fs->calls, ctl_serial(call->ctl));
 	if (!op->forgettable)
 		ctl_note_asked(call->ctl);

@@ -29,11 +29,14 @@ struct operation {
 	void (*done)(struct call *call); /* copies results, after an error too; NULL: begin and step wrote them */
 };
 
-/* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c. */
+/* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_manage.c. */
 extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error;
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
 extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
+extern const struct operation ioctl_touch, ioctl_remove, ioctl_pin, ioctl_drain, ioctl_reset;
 
+/* The name of operation @nr of the ABI; NULL: it is not served. */
+const char *ioctl_name(unsigned nr);
 /* The FUSE operation. */
 void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument, struct fuse_file_info *fi,
 		   unsigned flags, const void *in, size_t in_bytes, size_t out_bytes);

@@ -49,6 +49,9 @@ static int attach(struct call *call)
 	memcpy(a->fingerprint, layout->fingerprint, sizeof(a->fingerprint));
 	memcpy(a->token, s.token, sizeof(a->token));
 	a->read_only = ctl_read_only(call->ctl);
+	a->state_mask = 0;
+	for (uint32_t c = 0; c < layout->classes; c++)
+		a->state_mask |= (uint32_t)layout_is_row(layout, c) << c;
 	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
 		a->share[c] = a->rank == PFS_RANK_NONE || c >= layout->classes ? PFS_INDEX_NONE
 		                                                               : layout->share_of_rank[a->rank][c];
@@ -78,8 +81,6 @@ static int attach_begin(struct call *call)
 	if (a->flags & ~PFS_ATTACH_WAIT_PREWARM)
 		return why_set(&call->why, EINVAL, "flags: 0x%x has unknown bits; known is 0x%x", a->flags,
 			PFS_ATTACH_WAIT_PREWARM);
-	if (a->reserved)
-		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", a->reserved);
 	if (a->call_buffer_bytes < PFS_MIN_CALL_BUFFER || a->call_buffer_bytes > PFS_MAX_CALL_BUFFER)
 		return why_set(&call->why, EINVAL, "call_buffer_bytes: %" PRIu64 " is outside %u to %u",
 			(uint64_t)a->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);

@@ -2,10 +2,11 @@
  *
  * What parent and serving process tell each other, over a SOCK_SEQPACKET pair: one message a packet.
  *
- *   READY   serving -> parent   the mount answers
- *   KEEP    serving -> parent   with a descriptor: hold it for me as (what, name, number)
- *   DROP    serving -> parent   let go of that one
- *   STOP    parent -> serving   end everything and exit with 0
+ *   READY        serving -> parent   the mount answers
+ *   POPULATING   serving -> parent   number 1: it makes memory of floors present; 0: it is. A successor begins with 1
+ *   KEEP         serving -> parent   with a descriptor: hold it for me as (what, name, number)
+ *   DROP         serving -> parent   let go of that one
+ *   STOP         parent -> serving   end everything and exit with 0
  *
  * End of file means that the other one is gone. Sending is one call of the kernel and safe from any thread.
  */
@@ -15,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum keeper_kind { KEEPER_READY = 1, KEEPER_KEEP, KEEPER_DROP, KEEPER_STOP };
+enum keeper_kind { KEEPER_READY = 1, KEEPER_KEEP, KEEPER_DROP, KEEPER_STOP, KEEPER_POPULATING };
 
 struct keeper_message {
 	uint32_t kind; /* enum keeper_kind */

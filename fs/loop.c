@@ -15,10 +15,13 @@
 #include "fs/calls.h"
 #include "fs/ioctl.h"
 #include "fs/log.h"
+#include "fs/requests.h"
+#include "store/base/clock.h"
 
 struct loop {
 	struct fs *fs;
 	pthread_t thread;
+	unsigned number;     /* constant: counted from 0 */
 	int epoll;           /* of requests, the queue's kick and the end */
 	int aside;           /* of the latter two */
 	void *scratch;
@@ -108,10 +111,16 @@ static bool take_request(struct loop *l)
 	if (n > 0) {
 		const struct fuse_in_header *header = l->buffer.mem;
 
-		/* ioctls say themselves where they come from; what came through a pipe is a large write */
-		if (l->buffer.flags & FUSE_BUF_IS_FD || header->opcode != FUSE_IOCTL)
+		/* what came through a pipe is a large write */
+		uint32_t opcode = l->buffer.flags & FUSE_BUF_IS_FD ? FUSE_WRITE : header->opcode;
+		uint64_t began_ns = clock_now_ns();
+
+		/* ioctls say themselves where they come from, and are counted by their operation */
+		if (opcode != FUSE_IOCTL)
 			note_origin(l->fs, 0);
 		fuse_session_process_buf(session, &l->buffer);
+		if (opcode != FUSE_IOCTL)
+			requests_count(requests_kind(opcode), clock_now_ns() - began_ns);
 		return true;
 	}
 	if (n == 0 || fuse_session_exited(session)) {
@@ -154,6 +163,7 @@ static void *loop_main(void *argument)
 
 	pthread_setname_np(pthread_self(), "pfs-loop");
 	self = l;
+	requests_enter(l->fs->requests, l->number);
 	while (!atomic_load_explicit(&l->fs->leaving, memory_order_relaxed)) {
 		struct call *call;
 
@@ -236,6 +246,7 @@ int loops_start(struct fs *fs, struct loops **ret)
 	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))
 		CPU_ZERO(&anywhere); /* more CPUs than the set holds: nobody is followed */
 	while (!r && loops->count < threads) {
+		loops->at[loops->count].number = loops->count;
 		loops->at[loops->count].follows = loops->count < (threads + 1) / 2;
 		r = loop_start(fs, &loops->at[loops->count]);
 		if (r)

@@ -25,8 +25,7 @@
 
 extern char **environ;
 
-/* "\040" and the like in mountinfo. */
-static void unescape(char *text)
+void mount_unescape(char *text)
 {
 	char *to = text;
 
@@ -58,7 +57,7 @@ static int find_mount(const char *path, unsigned *device, bool *ours)
 		const char *type = strstr(line + end, " - ");
 		bool is_ours = type && !strncmp(type + 3, "fuse.prefixfs ", 14);
 		line[end] = 0;
-		unescape(line + point);
+		mount_unescape(line + point);
 		if (strcmp(line + point, path) != 0)
 			continue;
 		found = 1;
@@ -138,14 +137,25 @@ static int fusermount(const char *const *argv, int comm, char *words, size_t byt
 	return r ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-static void abort_connection(unsigned device)
+int mount_open_abort(unsigned device)
 {
 	char path[64];
 
 	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", device);
-	cleanup(closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+	return open(path, O_WRONLY | O_CLOEXEC);
+}
+
+void mount_abort(int fd)
+{
 	if (fd >= 0 && write(fd, "1", 1) < 0)
-		log_warning("%s: %s", path, strerror(errno));
+		log_warning("the connection cannot be ended: %s", strerror(errno));
+}
+
+static void abort_connection(unsigned device)
+{
+	cleanup(closep) int fd = mount_open_abort(device);
+
+	mount_abort(fd);
 }
 
 static bool unmount_lazily(const char *path, bool force)
@@ -166,6 +176,22 @@ static bool unmount_cleanly(const char *path)
 	char words[256];
 
 	return fusermount(argv, -1, words, sizeof(words)) == 0;
+}
+
+bool mount_anywhere(unsigned device)
+{
+	cleanup(fclosep) FILE *file = fopen("/proc/self/mountinfo", "re");
+	cleanup(freep) char *line = NULL;
+	size_t capacity = 0;
+	bool found = !file;
+
+	while (!found && getline(&line, &capacity, file) > 0) {
+		unsigned major, minor;
+
+		found = sscanf(line, "%*u %*u %u:%u ", &major, &minor) == 2 && minor == device &&
+		        strstr(line, " - fuse.prefixfs ");
+	}
+	return found;
 }
 
 bool mount_present(const struct config *config, unsigned device)

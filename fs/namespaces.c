@@ -13,8 +13,12 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
+#include "fs/notifier.h"
+#include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+
+#define LOOK_AGAIN_NS 1000000000ull /* a wait for the turn ends after this and looks again */
 
 enum namespace_state {
 	NAMESPACE_FREE,
@@ -34,11 +38,14 @@ struct namespace
 	char *text; /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
 	size_t bytes;
 	struct why error; /* the last refusal */
+	int unsaved;      /* LIVE: errno of the last attempt to write it to the run folder, 0 = it is there */
 };
 
 struct namespaces {
 	struct fs *fs;
 	struct lock lock; /* LOCK_QUEUE; guards the rest */
+	struct lock_cond turn;
+	bool writing; /* somebody has the turn to write to the run folder */
 	uint64_t last_number;
 	unsigned count; /* not free */
 	struct namespace at[NAMESPACES_MAX];
@@ -52,6 +59,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 		return NULL;
 	n->fs = fs;
 	lock_init(&n->lock, LOCK_QUEUE);
+	lock_cond_init(&n->turn);
 	return n;
 }
 
@@ -72,6 +80,7 @@ void namespaces_free(struct namespaces **np)
 		space_unref(&n->at[i].space);
 		clear(&n->at[i]);
 	}
+	lock_cond_destroy(&n->turn);
 	lock_destroy(&n->lock);
 	free(n);
 }
@@ -106,6 +115,7 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 		ret->access = a->access;
 		ret->created_s = a->created_s;
 		ret->text_bytes = a->bytes;
+		ret->unsaved = a->unsaved;
 	}
 	lock_drop(&n->lock);
 	if (!a)
@@ -174,9 +184,28 @@ static void file_name(const char *name, char to[HOST_MAX_NAME + 8])
 	snprintf(to, HOST_MAX_NAME + 8, "spaces/%s", name);
 }
 
+/* A turn to write to the run folder: no lock is held while that takes its time. */
+static void begin_writing(struct namespaces *n)
+{
+	lock_assert_none_held();
+	lock_take(&n->lock);
+	while (n->writing)
+		lock_cond_wait(&n->turn, &n->lock, clock_now_ns() + LOOK_AGAIN_NS);
+	n->writing = true;
+	lock_drop(&n->lock);
+}
+
+static void end_writing(struct namespaces *n)
+{
+	lock_take(&n->lock);
+	n->writing = false;
+	lock_cond_wake_all(&n->turn);
+	lock_drop(&n->lock);
+}
+
 /* "uid gid mode floor", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
  * whatever order they return. */
-static void remember(struct namespaces *n, const char *name, struct space *space)
+static int write_space(struct namespaces *n, const char *name, struct space *space)
 {
 	struct space_access access;
 	char file[HOST_MAX_NAME + 8];
@@ -187,22 +216,71 @@ static void remember(struct namespaces *n, const char *name, struct space *space
 		space_floor_bytes(space), space_layout(space)->json);
 	if (bytes < 0) {
 		text = NULL;
-		return;
+		return -ENOMEM;
 	}
 	file_name(name, file);
-	int r = rundir_write(&n->fs->dir, file, text, (size_t)bytes);
-	if (r)
-		log_warning("namespace %s would be lost with this process: %s/%s: %s", name, n->fs->dir.path, file,
-			strerror(-r));
+	return rundir_write(&n->fs->dir, file, text, (size_t)bytes);
 }
 
-static void forget(struct namespaces *n, const char *name)
+/* Writes it as it is now; where that fails health says so until it succeeds. */
+static void remember(struct namespaces *n, uint64_t number)
+{
+	struct namespace_info info;
+
+	begin_writing(n);
+	if (namespaces_get(n, number, &info) == 0 && info.space) {
+		int error = -write_space(n, info.name, info.space);
+
+		lock_take(&n->lock);
+		struct namespace *a = by_number(n, number); /* it is removed in a turn of its own */
+		a->unsaved = error;
+		lock_drop(&n->lock);
+		if (error && error != info.unsaved)
+			log_warning("namespace %s would be lost with this process: %s/spaces/%s: %s", info.name,
+				n->fs->dir.path, info.name, strerror(error));
+		else if (info.unsaved && !error)
+			log_info("namespace %s is saved", info.name);
+		space_unref(&info.space);
+	}
+	end_writing(n);
+}
+
+void namespaces_save_again(struct namespaces *n)
+{
+	uint64_t numbers[NAMESPACES_MAX];
+	unsigned count = 0;
+
+	lock_take(&n->lock);
+	for (unsigned i = 0; i < NAMESPACES_MAX; i++)
+		if (n->at[i].state == NAMESPACE_LIVE && n->at[i].unsaved)
+			numbers[count++] = n->at[i].number;
+	lock_drop(&n->lock);
+	for (unsigned i = 0; i < count; i++)
+		remember(n, numbers[i]);
+}
+
+/* The namespace goes, and with it what would make it again. */
+static void forget(struct namespaces *n, uint64_t number, const char *name)
 {
 	char file[HOST_MAX_NAME + 8], path[RUNDIR_PATH_BYTES];
+	struct space *space = NULL;
 
+	begin_writing(n);
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a) {
+		space = a->space;
+		clear(a);
+		n->count--;
+	}
+	lock_drop(&n->lock);
+	space_unref(&space);
 	file_name(name, file);
 	rundir_path(&n->fs->dir, file, path);
-	unlink(path);
+	if (unlink(path) != 0 && errno != ENOENT)
+		log_warning("namespace %s would come back, empty, after the death of this process: %s: %s", name, path,
+			strerror(errno));
+	end_writing(n);
 }
 
 /* ---- making -------------------------------------------------------------------------------------------------- */
@@ -218,12 +296,12 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 		r = why_set(why, EEXIST, "namespace %s exists", name);
 	else if (n->count >= n->fs->config->max_namespaces)
 		r = why_set(
-			why, EMFILE, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
+			why, ENOSPC, "namespace %s: there are %u, the most that max_namespaces allows", name, n->count);
 	for (unsigned i = 0; i < NAMESPACES_MAX && !a && !r; i++)
 		if (n->at[i].state == NAMESPACE_FREE)
 			a = &n->at[i];
 	if (!r && !a)
-		r = why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, n->count);
+		r = why_set(why, ENOSPC, "namespace %s: there are %u, the most that one host has", name, n->count);
 	if (!r) {
 		n->count++;
 		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;
@@ -326,21 +404,12 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 		return r;
 	r = host_space_remove(n->fs->host, name, why);
 	if (!r) {
-		struct space *ours = NULL;
 		uint32_t serial = space_serial(space);
 
-		lock_take(&n->lock);
-		a = by_number(n, number);
-		if (a) {
-			ours = a->space;
-			clear(a);
-			n->count--;
-		}
-		lock_drop(&n->lock);
-		forget(n, name);
-		space_unref(&ours);
+		forget(n, number, name);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "segment", name, serial, -1);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "tables", name, serial, -1);
+		notifier_namespace(n->fs->notifier, number, name, true);
 		log_info("namespace %s is removed", name);
 	}
 	space_unref(&space);
@@ -357,9 +426,12 @@ int namespaces_set_access(struct namespaces *n, uint64_t number, const struct sp
 	if (a)
 		a->access = *access;
 	r = describe_and_drop(n, a, &info);
+	if (!r)
+		notifier_namespace(n->fs->notifier, number, info.name, false);
 	if (!r && info.space) {
 		space_set_access(info.space, access);
-		remember(n, info.name, info.space);
+		watch_space_access(n->fs->watch, space_serial(info.space), access);
+		remember(n, number);
 		space_unref(&info.space);
 	}
 	return r;
@@ -463,7 +535,7 @@ int namespaces_write_layout(
 	}
 	lock_drop(&n->lock);
 	if (!r) {
-		remember(n, info.name, space);
+		remember(n, number);
 		space_unref(&space);
 	}
 	if (r)

@@ -10,9 +10,11 @@
  *
  * Each has a number, never reused, which its node ids carry: they stay the same when a pending one becomes live. The
  * space's serial is the store's own number. What is needed to make a live one again lies in the run folder
- * (fs/rundir.h), for the successor of a serving process that died.
+ * (fs/rundir.h), for the successor of a serving process that died; where it cannot be written, `unsaved` says why until
+ * it can.
  *
- * Thread-safe. One lock, a leaf (LOCK_QUEUE), guards the table; the store is never called under it.
+ * Thread-safe. One lock, a leaf (LOCK_QUEUE), guards the table; the store is never called under it, nor is the run folder
+ * written: whoever does that takes turns with the others by a mark.
  */
 #ifndef PREFIXFS_FS_NAMESPACES_H
 #define PREFIXFS_FS_NAMESPACES_H
@@ -29,6 +31,7 @@ struct namespace_info {
 	struct space_access access;
 	int64_t created_s;
 	size_t text_bytes; /* of the pending layout */
+	int unsaved;       /* a live one: why what is in the run folder is not what it is now, an errno; 0 = it is */
 };
 
 struct namespaces *namespaces_new(struct fs *fs); /* NULL: no memory */
@@ -45,12 +48,14 @@ int namespaces_next(struct namespaces *namespaces, uint64_t after, struct namesp
 bool namespaces_of_low_bits(struct namespaces *namespaces, uint32_t bits, uint64_t *number);
 bool namespaces_of_serial(struct namespaces *namespaces, uint32_t serial, uint64_t *number);
 
-/* mkdir. EEXIST, EMFILE, and what host_check_name refuses. */
+/* mkdir. EEXIST, ENOSPC (as many as there may be), and what host_check_name refuses. */
 int namespaces_make(struct namespaces *namespaces, const char *name, const struct space_access *access,
 		    uint64_t *number, struct why *why);
 /* rmdir. ENOENT, EBUSY while sessions are open or the layout is being judged. */
 int namespaces_remove(struct namespaces *namespaces, const char *name, struct why *why);
 int namespaces_set_access(struct namespaces *namespaces, uint64_t number, const struct space_access *access);
+/* Tries again to write those that could not be written to the run folder. Called once a second. */
+void namespaces_save_again(struct namespaces *namespaces);
 
 /* write(2) on layout: @bytes at @offset, which must follow what was written before; at 0 it begins anew. When the
  * whole is complete JSON it is judged. EINVAL with the sentence (also in layout.error), EFBIG, EEXIST for a live

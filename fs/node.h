@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Node ids: what a file of the mount is, packed in 64 bits. They are computed, never allocated, so there is no table to
- * keep and forget has nothing to do. The inode number that users see is the node id; the root's is 1, as FUSE wants.
+ * Node ids: what a file of the mount is, packed in 64 bits. They are computed, so there is no table to keep and forget
+ * has nothing to do; but for pages/<key>, whose number stands for a key in a table (fs/page_nodes.h). The inode number
+ * that users see is the node id; the root's is 1, as FUSE wants.
  *
  *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number 18
- *   of everything else    0 | kind 7 | number of the namespace or session 56
+ *   of everything else    0 | kind 7 | number of the namespace, session or page node 56
  *
  * The low bits of the namespace's number and of the record's generation are enough: an id that the kernel still
  * holds is at most seconds old, and 16,384 namespaces or 262,144 reuses of one record number do not pass in that
@@ -24,8 +25,11 @@ enum node_kind {
 	NODE_CONFIG,
 	NODE_HEALTH,
 	NODE_TIERS,
+	NODE_METRICS,
+	NODE_EVENTS,
 	NODE_SESSIONS,
 	NODE_SESSION, /* number: of the session */
+	NODE_PAGE,    /* number: of the page node (fs/page_nodes.h) */
 	NODE_NAMESPACES,
 	NODE_NAMESPACE, /* from here on, number: of the namespace (fs/namespaces.h) */
 	NODE_CTL,
@@ -34,11 +38,14 @@ enum node_kind {
 	NODE_SEGMENT,
 	NODE_STATS,
 	NODE_RECORDS,
+	NODE_CHECKPOINTS,
+	NODE_BY_KEY, /* pages/ */
 	NODE_RECORD, /* from here on, a record's */
 	NODE_HEADER,
 	NODE_PAGES,
 	NODE_ROW,
 	NODE_PARENT,
+	NODE_CHECKPOINT, /* the link in checkpoints/ */
 	NODE_KINDS,
 };
 
@@ -50,7 +57,7 @@ enum node_kind {
 
 struct node {
 	enum node_kind kind;
-	uint64_t number;     /* of the session or namespace; of a record's, its low NODE_NAMESPACE_BITS */
+	uint64_t number;     /* of the session, page node or namespace; of a record's, its low NODE_NAMESPACE_BITS */
 	uint32_t record;
 	uint32_t generation; /* low NODE_GENERATION_BITS */
 };
@@ -59,6 +66,8 @@ static inline bool node_is_record(enum node_kind kind)
 {
 	return kind >= NODE_RECORD;
 }
+
+_Static_assert(NODE_KINDS - NODE_RECORD <= 8, "part has three bits");
 
 static inline uint64_t node_pack(struct node node)
 {

@@ -14,14 +14,23 @@
 #include "fs/log.h"
 #include "fs/namespaces.h"
 #include "fs/node.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 
-#define GONE_MAX 16384u /* names that wait to be told */
+#define TELL_AT_ONCE 64u   /* names taken from the queue in one stay under the lock */
+#define EXPIRE_FROM 1024u  /* names in the queue from which on the kernel is told the cheaper thing */
+#define NAMESPACES_WAIT 256u /* changes of namespaces that wait to be told */
 
 struct gone {
 	uint32_t serial;
 	uint64_t consumed;
 	struct key endpoint;
+};
+
+struct changed_namespace {
+	uint64_t number;
+	bool removed;
+	char name[HOST_MAX_NAME + 1];
 };
 
 struct poller {
@@ -35,19 +44,21 @@ struct notifier {
 	pthread_t thread;
 	bool running;
 	_Atomic bool stopping;
-	_Atomic uint64_t dropped;
+	_Atomic uint64_t dropped, told_names;
 	_Atomic bool told;        /* the eventfd was written since the thread looked */
 	_Atomic uint32_t polling; /* length of the list below; written under the lock, read without */
 	struct lock lock;         /* LOCK_QUEUE; guards the rest */
 	uint32_t first, count;    /* of the ring */
 	struct poller *pollers;
 	uint32_t poller_capacity;
-	struct gone gone[GONE_MAX];
+	uint32_t changed_count;
+	struct changed_namespace changed[NAMESPACES_WAIT]; /* oldest first */
+	struct gone gone[NOTIFIER_NAMES];
 };
 
 struct notifier *notifier_new(struct fs *fs)
 {
-	struct notifier *n = calloc(1, sizeof(*n));
+	struct notifier *n = calloc(1, sizeof(*n)); /* large: its pages come as they are used */
 
 	if (!n)
 		return NULL;
@@ -89,9 +100,9 @@ void notifier_record_gone(struct notifier *n, uint32_t serial, uint64_t consumed
 	bool fits;
 
 	lock_take(&n->lock);
-	fits = n->count < GONE_MAX;
+	fits = n->count < NOTIFIER_NAMES;
 	if (fits) {
-		struct gone *g = &n->gone[(n->first + n->count++) % GONE_MAX];
+		struct gone *g = &n->gone[(n->first + n->count++) % NOTIFIER_NAMES];
 
 		g->serial = serial;
 		g->consumed = consumed;
@@ -110,9 +121,38 @@ void notifier_changed(struct notifier *n)
 		wake(n);
 }
 
-uint64_t notifier_dropped(const struct notifier *n)
+void notifier_namespace(struct notifier *n, uint64_t number, const char *name, bool removed)
 {
-	return atomic_load_explicit(&n->dropped, memory_order_relaxed);
+	bool fits;
+
+	lock_take(&n->lock);
+	fits = n->changed_count < NAMESPACES_WAIT;
+	if (fits) {
+		struct changed_namespace *c = &n->changed[n->changed_count++];
+
+		c->number = number;
+		c->removed = removed;
+		snprintf(c->name, sizeof(c->name), "%s", name);
+	}
+	lock_drop(&n->lock);
+	if (fits)
+		wake(n);
+	else
+		atomic_fetch_add_explicit(&n->dropped, 1, memory_order_relaxed);
+}
+
+void notifier_pages(struct notifier *n)
+{
+	wake(n);
+}
+
+void notifier_count(struct notifier *n, struct notifier_count *ret)
+{
+	lock_take(&n->lock);
+	ret->pending = n->count + n->changed_count;
+	lock_drop(&n->lock);
+	ret->told = atomic_load_explicit(&n->told_names, memory_order_relaxed);
+	ret->dropped = atomic_load_explicit(&n->dropped, memory_order_relaxed);
 }
 
 /* ---- pollers ------------------------------------------------------------------------------------------------- */
@@ -186,20 +226,54 @@ static struct fuse_pollhandle *next_ready_poller(struct notifier *n)
 
 /* ---- the thread ---------------------------------------------------------------------------------------------- */
 
-static bool next_gone(struct notifier *n, struct gone *gone)
+static uint32_t take_gone(struct notifier *n, struct gone to[TELL_AT_ONCE], bool *hurry)
+{
+	uint32_t taken = 0;
+
+	lock_take(&n->lock);
+	*hurry = n->count >= EXPIRE_FROM;
+	while (n->count && taken < TELL_AT_ONCE) {
+		to[taken++] = n->gone[n->first];
+		n->first = (n->first + 1) % NOTIFIER_NAMES;
+		n->count--;
+	}
+	if (!n->count)
+		n->first = 0; /* the same memory again */
+	lock_drop(&n->lock);
+	return taken;
+}
+
+static bool take_changed(struct notifier *n, struct changed_namespace *to)
 {
 	lock_take(&n->lock);
-	bool any = n->count > 0;
+	bool any = n->changed_count > 0;
 	if (any) {
-		*gone = n->gone[n->first];
-		n->first = (n->first + 1) % GONE_MAX;
-		n->count--;
+		*to = n->changed[0];
+		memmove(n->changed, n->changed + 1, --n->changed_count * sizeof(n->changed[0]));
 	}
 	lock_drop(&n->lock);
 	return any;
 }
 
-static void tell_gone(struct notifier *n, const struct gone *gone)
+/* The kernel is to forget @name in @directory. In a @hurry it is only told that its time is over, so that it asks the next
+ * time: several times cheaper, since it need not take the inode apart and send a forget; it keeps that until it is short of
+ * memory. Kernels before 6.2 cannot be told that. */
+static void tell_name(struct notifier *n, uint64_t directory, const char *name, bool hurry)
+{
+	int r = hurry ? fuse_lowlevel_notify_expire_entry(n->fs->session, directory, name, strlen(name),
+				  FUSE_LL_EXPIRE_ONLY)
+		      : -ENOSYS;
+
+	if (r == -ENOSYS)
+		r = fuse_lowlevel_notify_inval_entry(n->fs->session, directory, name, strlen(name));
+
+	atomic_fetch_add_explicit(&n->told_names, 1, memory_order_relaxed);
+	/* ENOENT: it did not know it. */
+	if (r && r != -ENOENT && r != -ENODEV && r != -ENOTCONN)
+		log_debug("the kernel did not forget %s: %s", name, strerror(-r));
+}
+
+static void tell_gone(struct notifier *n, const struct gone *gone, bool hurry)
 {
 	char name[RECORD_NAME_BYTES + 1];
 	uint64_t number;
@@ -207,18 +281,65 @@ static void tell_gone(struct notifier *n, const struct gone *gone)
 	if (!namespaces_of_serial(n->fs->namespaces, gone->serial, &number))
 		return;
 	record_name(gone->consumed, &gone->endpoint, name);
-	/* ENOENT: the kernel did not know it. */
-	int r = fuse_lowlevel_notify_inval_entry(n->fs->session,
-		node_pack((struct node){.kind = NODE_RECORDS, .number = number}), name, RECORD_NAME_BYTES);
-	if (r && r != -ENOENT && r != -ENODEV && r != -ENOTCONN)
-		log_debug("the kernel did not forget %s: %s", name, strerror(-r));
+	tell_name(n, node_pack((struct node){.kind = NODE_RECORDS, .number = number}), name, hurry);
+}
+
+static void tell_page(struct notifier *n, uint64_t namespace, const struct key *key)
+{
+	char name[2 * sizeof(key->bytes) + 1];
+
+	hex_print(key->bytes, sizeof(key->bytes), name);
+	tell_name(n, node_pack((struct node){.kind = NODE_BY_KEY, .number = namespace}), name, false);
+}
+
+/* Of a changed one, the attributes of its folders, which have the mode and owner; of a removed one, its name. */
+static void tell_namespace(struct notifier *n, const struct changed_namespace *c)
+{
+	static const enum node_kind folders[] = {NODE_NAMESPACE, NODE_RECORDS, NODE_CHECKPOINTS, NODE_BY_KEY};
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		fuse_lowlevel_notify_inval_inode(
+			n->fs->session, node_pack((struct node){.kind = folders[i], .number = c->number}), -1, 0);
+	if (c->removed)
+		tell_name(n, node_pack((struct node){.kind = NODE_NAMESPACES}), c->name, false);
+}
+
+static void tell_pollers(struct notifier *n)
+{
+	struct fuse_pollhandle *handle;
+
+	while (!atomic_load(&n->stopping) && (handle = next_ready_poller(n))) {
+		fuse_lowlevel_notify_poll(handle);
+		fuse_pollhandle_destroy(handle);
+	}
+}
+
+/* A piece of what there is to tell; false: there was nothing. */
+static bool tell_some(struct notifier *n)
+{
+	struct gone gone[TELL_AT_ONCE];
+	struct changed_namespace changed;
+	uint64_t namespace;
+	struct key key;
+	uint32_t done;
+
+	if (take_changed(n, &changed)) {
+		tell_namespace(n, &changed);
+		return true;
+	}
+	bool hurry;
+	uint32_t taken = take_gone(n, gone, &hurry);
+
+	for (uint32_t i = 0; i < taken && !atomic_load(&n->stopping); i++)
+		tell_gone(n, &gone[i], hurry);
+	for (done = 0; done < TELL_AT_ONCE && page_nodes_surplus(n->fs->page_nodes, &namespace, &key); done++)
+		tell_page(n, namespace, &key);
+	return taken + done > 0;
 }
 
 static void *notifier_main(void *argument)
 {
 	struct notifier *n = argument;
-	struct gone gone;
-	struct fuse_pollhandle *handle;
 	uint64_t count;
 
 	pthread_setname_np(pthread_self(), "pfs-notify");
@@ -226,12 +347,9 @@ static void *notifier_main(void *argument)
 		if (read(n->wake, &count, sizeof(count)) < 0 && errno != EINTR)
 			break;
 		atomic_store(&n->told, false);
-		while (!atomic_load(&n->stopping) && (handle = next_ready_poller(n))) {
-			fuse_lowlevel_notify_poll(handle);
-			fuse_pollhandle_destroy(handle);
-		}
-		while (!atomic_load(&n->stopping) && next_gone(n, &gone))
-			tell_gone(n, &gone);
+		do /* who polls does not wait for names */
+			tell_pollers(n);
+		while (!atomic_load(&n->stopping) && tell_some(n));
 	}
 	return NULL;
 }

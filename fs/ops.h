@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The FUSE operations, in two files: names and directories (ops_dir.c), contents (ops_file.c). Each decodes, asks one
- * other part, and replies.
+ * The FUSE operations: names and directories (ops_dir.c), contents (ops_file.c), attributes of records (ops_xattr.c). Each
+ * decodes, asks one other part, and replies.
  *
  * What the tree cannot do: making, renaming or linking anything but a namespace is EROFS; removing or changing what
  * stands by itself is EPERM.
@@ -29,6 +29,11 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
 void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
 void op_statfs(fuse_req_t req, fuse_ino_t ino);
+
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);

@@ -12,6 +12,7 @@
 
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 #include "fs/tree.h"
 
@@ -42,26 +43,41 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct fs *fs = fuse_req_userdata(req);
 	struct fuse_entry_param entry;
 	struct look dir, look = {0};
+	struct viewer viewer;
 	int r = look_at(fs, parent, &dir);
 
+	if (!r && dir.node.kind == NODE_SESSIONS) /* nowhere else does a look-up depend on who asks */
+		viewer_of(req, &viewer);
 	if (!r)
-		r = look_up(fs, &dir, name, &look);
+		r = look_up(fs, &dir, name, dir.node.kind == NODE_SESSIONS ? &viewer : NULL, &look);
 	if (!r)
 		fill_entry(&look, &entry);
-	look_end(&look);
 	look_end(&dir);
-	if (fine(req, r))
-		fuse_reply_entry(req, &entry);
+	/* An interrupted one is not counted by the kernel. */
+	if (fine(req, r) && fuse_reply_entry(req, &entry) == -ENOENT)
+		look_forget(fs, &look);
+	look_end(&look);
 }
 
-/* Node ids are computed: there is nothing to forget. */
+/* Node ids are computed but for those of pages/<key>: there is nothing else to forget. */
+static void forget(struct fs *fs, fuse_ino_t ino, uint64_t lookups)
+{
+	struct node node;
+
+	if (node_unpack(ino, &node) && node.kind == NODE_PAGE)
+		page_nodes_forget(fs->page_nodes, node.number, lookups);
+}
+
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 {
+	forget(fuse_req_userdata(req), ino, lookups);
 	fuse_reply_none(req);
 }
 
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
+	for (size_t i = 0; i < count; i++)
+		forget(fuse_req_userdata(req), forgets[i].ino, forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
@@ -121,16 +137,19 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, stru
 void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fuse_req_userdata(req);
-	char target[3 + RECORD_NAME_BYTES + 1] = "../";
+	char name[RECORD_NAME_BYTES + 1], target[sizeof("../records/") + RECORD_NAME_BYTES];
 	struct look look;
 	int r = look_at(fs, ino, &look);
 
-	if (!r && look.node.kind != NODE_PARENT)
+	if (!r && look.node.kind == NODE_CHECKPOINT) {
+		record_name(look.record.consumed, &look.record.endpoint, name);
+		snprintf(target, sizeof(target), "../records/%s", name);
+	} else if (!r && look.node.kind == NODE_PARENT) {
+		record_name(look.record.parent_consumed, &look.record.parent_endpoint, name);
+		snprintf(target, sizeof(target), "../%s", name);
+	} else if (!r) {
 		r = -EINVAL;
-	else if (!r && !look.record.parent_visible)
-		r = -ENOENT;
-	else if (!r)
-		record_name(look.record.parent_consumed, &look.record.parent_endpoint, target + 3);
+	}
 	look_end(&look);
 	if (fine(req, r))
 		fuse_reply_readlink(req, target);
@@ -195,7 +214,8 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r = look_at(fs, parent, &dir);
 
 	if (!r)
-		r = look_up(fs, &dir, name, &look);
+		r = look_up(fs, &dir, name, NULL, &look);
+	look_forget(fs, &look);
 	if (!r && S_ISDIR(look.st.st_mode))
 		r = -EISDIR;
 	else if (!r)
@@ -230,7 +250,8 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r = look_at(fs, parent, &dir);
 
 	if (!r)
-		r = look_up(fs, &dir, name, &look);
+		r = look_up(fs, &dir, name, NULL, &look);
+	look_forget(fs, &look);
 	if (!r && !S_ISDIR(look.st.st_mode))
 		r = -ENOTDIR;
 	else if (!r && look.node.kind == NODE_RECORD)
@@ -251,7 +272,9 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	fi->fh = 0;
+	struct fs *fs = fuse_req_userdata(req);
+
+	fi->fh = atomic_fetch_add(&fs->listings, 1) + 1; /* a number and no handle: there is nothing to release */
 	fuse_reply_open(req, fi);
 }
 
@@ -262,13 +285,13 @@ static size_t add_plain(fuse_req_t req, char *to, size_t room, const struct walk
 	return fuse_add_direntry(req, to, room, e->name, &st, (off_t)e->next);
 }
 
-/* With attributes, which saves a lookup each; without for records, of which there may be a million that nobody looks
- * at: the kernel keeps an inode for each that it was told about. */
+/* With attributes, which saves a lookup each; without for records and checkpoints, of which there may be a million that
+ * nobody looks at: the kernel keeps an inode for each that it was told about. */
 static size_t add_plus(fuse_req_t req, char *to, size_t room, const struct walk *walk, const struct walk_entry *e)
 {
 	struct fuse_entry_param entry = {.attr = {.st_ino = node_pack(e->node), .st_mode = e->type}};
 
-	if (walk->dir->node.kind != NODE_RECORDS && e->name[0] != '.') {
+	if (walk->dir->node.kind != NODE_RECORDS && walk->dir->node.kind != NODE_CHECKPOINTS && e->name[0] != '.') {
 		struct look look;
 
 		if (look_at(walk->fs, node_pack(e->node), &look) == 0)
@@ -278,11 +301,12 @@ static size_t add_plus(fuse_req_t req, char *to, size_t room, const struct walk 
 	return fuse_add_direntry_plus(req, to, room, e->name, &entry, (off_t)e->next);
 }
 
-static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus)
+static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, uint64_t listing, bool plus)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	char *buffer = loop_scratch();
 	size_t room = size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES, used = 0;
+	struct viewer viewer = {0};
 	struct walk_entry e;
 	struct walk walk;
 	struct look dir;
@@ -290,7 +314,9 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 	if (!r && !S_ISDIR(dir.st.st_mode))
 		r = -ENOTDIR;
-	if (!r && !walk_begin(&walk, fs, &dir))
+	if (!r && (dir.node.kind == NODE_NAMESPACES || dir.node.kind == NODE_SESSIONS))
+		viewer_of(req, &viewer); /* nothing else that is listed depends on who asks */
+	if (!r && !walk_begin(&walk, fs, &dir, &viewer, listing))
 		r = -ENOMEM;
 	if (!r) {
 		uint64_t at = (uint64_t)offset;
@@ -313,12 +339,12 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	read_directory(req, ino, size, offset, false);
+	read_directory(req, ino, size, offset, fi->fh, false);
 }
 
 void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	read_directory(req, ino, size, offset, true);
+	read_directory(req, ino, size, offset, fi->fh, true);
 }
 
 /* df: the memory tier; its free part is what no slot in use takes. Files are records. */

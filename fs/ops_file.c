@@ -14,22 +14,44 @@
 #include "fs/ioctl.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/metrics.h"
 #include "fs/text.h"
 #include "fs/tree.h"
+#include "fs/watch.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
-static int open_text(struct fs *fs, const struct look *look, struct fuse_file_info *fi)
+static int keep_text(struct fs *fs, struct text *text, struct fuse_file_info *fi)
 {
-	struct text *text;
-	int r = text_new(fs, look, &text);
-
-	if (r)
-		return r;
 	if (handles_open(fs->handles, HANDLE_TEXT, FS_MAX_TEXTS, text, text_free, &fi->fh))
 		return 0;
 	text_free(text);
 	return -ENFILE;
+}
+
+static int open_text(fuse_req_t req, const struct look *look, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct viewer viewer;
+	struct text *text;
+
+	viewer_of(req, &viewer);
+	if (!look_visible(look, &viewer))
+		return -ENOENT;
+	int r = text_new(fs, look, &viewer, &text);
+
+	return r ? r : keep_text(fs, text, fi);
+}
+
+static int open_metrics(fuse_req_t req, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct viewer viewer;
+	struct text *text;
+
+	viewer_of(req, &viewer);
+	int r = metrics_text(fs, &viewer, &text);
+	return r ? r : keep_text(fs, text, fi);
 }
 
 static int open_ctl(fuse_req_t req, const struct look *look, struct fuse_file_info *fi)
@@ -53,6 +75,17 @@ static int open_pending_layout(struct fs *fs, const struct look *look, struct fu
 	return fi->flags & O_TRUNC ? namespaces_truncate_layout(fs->namespaces, look->namespace.number) : 0;
 }
 
+/* A stream: it has no position that one could choose. */
+static int open_events(fuse_req_t req, struct fuse_file_info *fi)
+{
+	struct fs *fs = fuse_req_userdata(req);
+	struct viewer viewer;
+
+	viewer_of(req, &viewer);
+	fi->nonseekable = 1;
+	return watch_open(fs->watch, &viewer, fi->flags & O_APPEND, &fi->fh);
+}
+
 static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -66,11 +99,15 @@ static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_i
 		return open_pending_layout(fs, look, fi);
 	if (writes || fi->flags & O_TRUNC)
 		return -EPERM; /* root passes the kernel's check of the mode */
-	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW) {
+	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW || look->node.kind == NODE_PAGE) {
 		fi->fh = 0;
 		return 0;
 	}
-	return open_text(fs, look, fi);
+	if (look->node.kind == NODE_EVENTS)
+		return open_events(req, fi);
+	if (look->node.kind == NODE_METRICS)
+		return open_metrics(req, fi);
+	return open_text(req, look, fi);
 }
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -135,18 +172,21 @@ static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t siz
 	handles_put(fs->handles, handle);
 }
 
-static void read_record(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
+static void read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
 {
 	char *buffer = loop_scratch();
 	struct look look;
 	ssize_t n = look_at(fs, ino, &look);
 
-	if (n == 0 && look.node.kind != NODE_PAGES && look.node.kind != NODE_ROW)
-		n = -EINVAL;
-	else if (n == 0)
+	if (size > LOOP_SCRATCH_BYTES)
+		size = LOOP_SCRATCH_BYTES;
+	if (n == 0 && look.node.kind == NODE_PAGE)
+		n = space_page_read(look.namespace.space, &look.key, offset, buffer, size);
+	else if (n == 0 && (look.node.kind == NODE_PAGES || look.node.kind == NODE_ROW))
 		n = space_record_read(look.namespace.space, look.record.number, look.record.generation,
-			look.node.kind == NODE_ROW, offset, buffer,
-			size < LOOP_SCRATCH_BYTES ? size : LOOP_SCRATCH_BYTES);
+			look.node.kind == NODE_ROW, offset, buffer, size);
+	else if (n == 0)
+		n = -EINVAL;
 	look_end(&look);
 	if (n < 0)
 		fuse_reply_err(req, (int)-n);
@@ -157,11 +197,14 @@ static void read_record(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t si
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
+	struct node node;
 
-	if (fi->fh)
+	if (node_unpack(ino, &node) && node.kind == NODE_EVENTS)
+		watch_read(fs->watch, req, fi->fh, size, fi->flags & O_NONBLOCK);
+	else if (fi->fh)
 		read_text(req, fs, fi->fh, size, (uint64_t)offset);
 	else
-		read_record(req, fs, ino, size, (uint64_t)offset);
+		read_values(req, fs, ino, size, (uint64_t)offset);
 }
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *text, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -183,10 +226,14 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct f
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct ctl *ctl = handles_take(fs->handles, fi->fh, HANDLE_CTL);
+	struct reader *reader;
 	bool readable = true; /* as files are */
 
 	if (ctl) {
 		readable = ctl_poll(ctl, handle);
+		handles_put(fs->handles, fi->fh);
+	} else if ((reader = handles_take(fs->handles, fi->fh, HANDLE_EVENTS))) {
+		readable = watch_poll(reader, handle);
 		handles_put(fs->handles, fi->fh);
 	} else if (handle) {
 		fuse_pollhandle_destroy(handle);
@@ -238,4 +285,8 @@ const struct fuse_lowlevel_ops fs_ops = {
 	.statfs = op_statfs,
 	.ioctl = ioctl_receive,
 	.poll = op_poll,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.setxattr = op_setxattr,
+	.removexattr = op_removexattr,
 };

@@ -18,8 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/deaths.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
+#include "fs/memory_limit.h"
 #include "fs/mount.h"
 #include "fs/rundir.h"
 #include "fs/serve.h"
@@ -30,8 +32,6 @@
 #define LINE_BYTES 512
 #define STOP_MS 900 /* a serving process that has not ended by then after STOP is killed */
 #define LOOK_MS 1000 /* how often the serving process is looked at */
-#define DEATHS_WITHIN_S 60
-#define MAX_DEATHS 1000
 
 struct parent {
 	struct config *config;
@@ -42,17 +42,19 @@ struct parent {
 	int listener;    /* the clients' socket, inherited by every serving process */
 	int fuse;        /* /dev/fuse of the present mount, or -1 */
 	unsigned device; /* of the present mount */
+	int abort;       /* what ends its connection, or -1 */
 	int keeper, log; /* channel to the serving process, its standard error; or -1 */
 	pid_t child;
 	bool ready;       /* READY came from the present serving process */
 	bool stopping;    /* a signal asked for the end */
+	bool not_begun;   /* the start failed: nothing was ever served */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
+	char last_exit[320]; /* for health: how the serving process ended last, even where the file cannot be written */
 	struct kept kept;
-	uint64_t deaths[MAX_DEATHS]; /* times, a ring */
-	unsigned death_count;
-	unsigned recent_deaths; /* within DEATHS_WITHIN_S, at the last one */
+	bool populating; /* the serving process is making floors present */
+	struct deaths deaths;
 	char lines[LAST_LINES][LINE_BYTES]; /* a ring of what the serving process logged */
 	unsigned line_count;
 	size_t partial; /* bytes of the last, unfinished line */
@@ -138,7 +140,7 @@ static void raise_descriptor_limit(void)
 
 __attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
 {
-	char name[] = "prefixfsd", serve[128], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
+	char name[] = "prefixfsd", serve[sizeof(p->config->serve) + 8], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
 	int inherited[] = {p->fuse, keeper, p->listener};
 	unsigned n = 0;
 	sigset_t none;
@@ -148,7 +150,8 @@ __attribute__((noreturn)) static void become_serving(struct parent *p, int keepe
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u", p->fuse, keeper, p->listener, p->device, p->restarts);
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->device,
+		p->restarts, p->last_exit);
 	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
 		argv[n + 1] = arguments[n];
@@ -174,6 +177,7 @@ static int start_serving(struct parent *p, struct why *why)
 		return why_set(why, errno, "pipe: %s", strerror(errno));
 	}
 	p->ready = false;
+	p->populating = p->restarts > 0; /* it begins with that, and says when it is over */
 	p->partial = 0;
 	p->line_count = 0;
 	p->child = fork();
@@ -252,6 +256,13 @@ static void read_keeper(struct parent *p)
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
 			release_launcher(p);
 			break;
+		case KEEPER_POPULATING:
+			p->populating = m.number;
+			if (!p->populating) {
+				log_info("the serving process has its floors");
+				deaths_populated(&p->deaths);
+			}
+			break;
 		case KEEPER_KEEP:
 			kept_add(&p->kept, &m, fd);
 			break;
@@ -319,6 +330,7 @@ static void free_half_dead(struct parent *p)
 		return;
 	log_error("the serving process died and cannot end; its connection is ended");
 	mount_remove(p->config, p->device, true);
+	mount_abort(p->abort); /* a mount that was detached is not there to be removed */
 }
 
 /* Until the serving process has ended; its wait status. */
@@ -341,6 +353,7 @@ static int watch(struct parent *p)
 				log_error("the serving process did not stop in %d ms and is killed", STOP_MS);
 				kill(p->child, SIGKILL);
 				mount_remove(p->config, p->device, true);
+				mount_abort(p->abort);
 				p->kill_ns = 0;
 			} else {
 				timeout = (int)((p->kill_ns - now) / 1000000) + 1;
@@ -364,9 +377,16 @@ static int watch(struct parent *p)
 	}
 }
 
-static void describe_status(int status, char *to, size_t bytes)
+static bool killed(int status)
 {
-	if (WIFSIGNALED(status))
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static void describe_status(int status, bool populating, char *to, size_t bytes)
+{
+	if (killed(status) && populating)
+		snprintf(to, bytes, "signal 9 (Killed) while it populated memory, as the OOM killer does");
+	else if (WIFSIGNALED(status))
 		snprintf(to, bytes, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 0)
 		snprintf(to, bytes, "its connection was ended from outside");
@@ -374,7 +394,7 @@ static void describe_status(int status, char *to, size_t bytes)
 		snprintf(to, bytes, "exit status %d", WEXITSTATUS(status));
 }
 
-static void write_last_exit(struct parent *p, const char *reason)
+static int write_last_exit(struct parent *p, const char *reason)
 {
 	cleanup(freep) char *text = NULL;
 	size_t size = 0;
@@ -384,7 +404,7 @@ static void write_last_exit(struct parent *p, const char *reason)
 	FILE *file = open_memstream(&text, &size);
 
 	if (!file)
-		return;
+		return -ENOMEM;
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &day));
 	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when,
 		(int)p->child, p->config->mountpoint, p->restarts);
@@ -392,10 +412,37 @@ static void write_last_exit(struct parent *p, const char *reason)
 	for (unsigned i = lines > LAST_LINES ? lines - LAST_LINES : 0; i < lines; i++)
 		fprintf(file, "  %s\n", p->lines[i % LAST_LINES]);
 	if (fclose(file) != 0)
+		return -ENOMEM;
+	return rundir_write(&p->dir, "last_exit", text, size);
+}
+
+/* Keeps the reason in the run folder, and for the next serving process. */
+static void note_last_exit(struct parent *p, const char *reason)
+{
+	int r = write_last_exit(p, reason);
+
+	if (!r) {
+		snprintf(p->last_exit, sizeof(p->last_exit), "%s; more in %s/last_exit", reason, p->dir.path);
 		return;
-	int r = rundir_write(&p->dir, "last_exit", text, size);
-	if (r)
-		log_warning("last_exit cannot be written in %s: %s", p->dir.path, strerror(-r));
+	}
+	snprintf(p->last_exit, sizeof(p->last_exit), "%s; %s/last_exit cannot be written: %s", reason, p->dir.path,
+		strerror(-r));
+	log_warning("%s/last_exit cannot be written: %s", p->dir.path, strerror(-r));
+}
+
+/* The reason that an earlier run on this mount point left. */
+static void recall_last_exit(struct parent *p)
+{
+	char text[512], when[32] = "an unknown time";
+
+	if (rundir_read(&p->dir, "last_exit", text, sizeof(text)) <= 0 || strncmp(text, "reason: ", 8) != 0)
+		return;
+	char *end = strchr(text, '\n');
+	if (end)
+		sscanf(end, "\ntime: %31[^\n]", when);
+	text[strcspn(text, "\n")] = 0;
+	snprintf(p->last_exit, sizeof(p->last_exit), "%.160s, before this start, at %s; more in %s/last_exit", text + 8, when,
+		p->dir.path);
 }
 
 /* What a serving process had is let go. */
@@ -404,6 +451,7 @@ static void clear_serving(struct parent *p)
 	if (p->fuse >= 0)
 		mount_remove(p->config, p->device, true);
 	closep(&p->fuse);
+	closep(&p->abort);
 	closep(&p->keeper);
 	closep(&p->log);
 	kept_clear(&p->kept);
@@ -411,20 +459,10 @@ static void clear_serving(struct parent *p)
 	p->kill_ns = 0;
 }
 
-static void count_death(struct parent *p)
-{
-	uint64_t now = clock_now_ns();
-
-	p->deaths[p->death_count++ % MAX_DEATHS] = now;
-	p->recent_deaths = 0;
-	for (unsigned i = 0; i < MAX_DEATHS && i < p->death_count; i++)
-		p->recent_deaths += now - p->deaths[i] < DEATHS_WITHIN_S * 1000000000ull;
-}
-
 /* Waits before the next start, longer with every death. False: a signal asked for the end meanwhile. */
 static bool back_off(struct parent *p)
 {
-	unsigned recent = p->recent_deaths;
+	unsigned recent = p->deaths.recent;
 	uint64_t wait_ms = recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
 	uint64_t until = clock_now_ns() + wait_ms * 1000000;
 	int status;
@@ -440,6 +478,30 @@ static bool back_off(struct parent *p)
 	}
 }
 
+/* 1 after too many deaths, or -1. */
+static int judge_deaths(struct parent *p, bool populating, const char *how)
+{
+	char sentence[512];
+
+	switch (deaths_note(&p->deaths, clock_now_ns(), populating, (unsigned)p->config->deaths)) {
+	case DEATHS_OF_MEMORY:
+		snprintf(sentence, sizeof(sentence),
+			"giving up: the serving process was killed %u times in a row while it populated memory; there is "
+			"less than the floors of the namespaces ask for; %s/last_exit says more",
+			p->deaths.populating, p->dir.path);
+		break;
+	case DEATHS_TOO_OFTEN:
+		snprintf(sentence, sizeof(sentence),
+			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
+			p->deaths.recent, DEATHS_WITHIN_S, how, p->dir.path);
+		break;
+	default:
+		return -1;
+	}
+	say(p, sentence);
+	return 1;
+}
+
 /* The exit status when all is over, or -1: start it again. */
 static int judge(struct parent *p, int status)
 {
@@ -451,9 +513,11 @@ static int judge(struct parent *p, int status)
 		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);
 		return 0;
 	}
-	describe_status(status, how, sizeof(how));
+	describe_status(status, p->populating, how, sizeof(how));
 	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
-	write_last_exit(p, how);
+	p->not_begun = refused && p->restarts == 0;
+	if (!p->not_begun)
+		note_last_exit(p, how);
 	if (refused) {
 		const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
 		const char *text = strstr(last, " error: ");
@@ -464,15 +528,7 @@ static int judge(struct parent *p, int status)
 	say(p, sentence);
 	if (p->stopping)
 		return 1;
-	count_death(p);
-	if (p->recent_deaths >= p->config->deaths) {
-		snprintf(sentence, sizeof(sentence),
-			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
-			p->recent_deaths, DEATHS_WITHIN_S, how, p->dir.path);
-		say(p, sentence);
-		return 1;
-	}
-	return -1;
+	return judge_deaths(p, killed(status) && p->populating, how);
 }
 
 static int supervise(struct parent *p)
@@ -482,10 +538,12 @@ static int supervise(struct parent *p)
 	for (;;) {
 		int r = mount_make(p->config, &p->fuse, &p->device, &why);
 
+		p->abort = r ? -1 : mount_open_abort(p->device);
 		if (!r)
 			r = start_serving(p, &why);
 		if (r) {
 			say(p, why.text);
+			p->not_begun = p->restarts == 0;
 			clear_serving(p);
 			return 1;
 		}
@@ -501,11 +559,22 @@ static int supervise(struct parent *p)
 	}
 }
 
+/* Refuses a budget that would have the serving process killed as soon as it populates it. */
+static int check_budget(const struct config *config, struct why *why)
+{
+	bool fatal;
+	int r = memory_limit_check("", config, &fatal, why);
+
+	return fatal ? r : 0;
+}
+
 static int run_here(struct parent *p)
 {
 	struct why why = WHY_INIT;
 	int r = open_signals(p, &why);
 
+	if (!r)
+		r = check_budget(p->config, &why);
 	if (!r)
 		r = mount_check(p->config, &why);
 	if (!r)
@@ -521,16 +590,20 @@ static int run_here(struct parent *p)
 		r = open_listener(p, &why);
 	if (r) {
 		fprintf(stderr, "prefixfsd: %s\n", why.text);
-		rundir_remove(&p->dir, false);
+		rundir_undo(&p->dir);
 		return 1;
 	}
 	if (!p->config->foreground && chdir("/") != 0)
 		log_warning("the working folder stays in use: %s", strerror(errno));
+	recall_last_exit(p);
 	spare_from_oom_killer();
 	raise_descriptor_limit();
 	int status = supervise(p);
 	closep(&p->listener);
-	rundir_remove(&p->dir, status != 0);
+	if (p->not_begun)
+		rundir_undo(&p->dir);
+	else
+		rundir_remove(&p->dir, status != 0);
 	return status;
 }
 
@@ -575,7 +648,7 @@ int parent_run(struct config *config)
 		return 1;
 	}
 	p->config = config;
-	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->keeper = p->log = -1;
+	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->abort = p->keeper = p->log = -1;
 	if (!config->foreground)
 		status = go_into_background(p);
 	if (status < 0) {

@@ -6,7 +6,7 @@
  *   the serving process ends with 0 and the mount is gone   somebody unmounted it: exit 0
  *   SIGTERM, SIGINT to the parent                           unmount, STOP, exit 0
  *   the serving process dies                                reason to last_exit, unmount, mount again, start it again;
- *                                                           after config.deaths of them in 60 s: give up, exit 1
+ *                                                           after too many of them (deaths.h): give up, exit 1
  *   the parent is killed                                    the serving process sees the channel's end, unmounts, ends
  *
  * One thread. It never opens a file of the mount.

@@ -29,6 +29,18 @@ static int digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+bool hex_parse(const char *from, size_t bytes, uint8_t *to)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		int high = digit(from[2 * i]), low = digit(from[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		to[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
 bool record_name_parse(const char *name, uint64_t *consumed, struct key *endpoint)
 {
 	if (strlen(name) != RECORD_NAME_BYTES || name[16] != '-')
@@ -41,12 +53,5 @@ bool record_name_parse(const char *name, uint64_t *consumed, struct key *endpoin
 			return false;
 		*consumed = *consumed << 4 | (unsigned)d;
 	}
-	for (unsigned i = 0; i < sizeof(endpoint->bytes); i++) {
-		int high = digit(name[17 + 2 * i]), low = digit(name[18 + 2 * i]);
-
-		if (high < 0 || low < 0)
-			return false;
-		endpoint->bytes[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
+	return hex_parse(name + 17, sizeof(endpoint->bytes), endpoint->bytes);
 }

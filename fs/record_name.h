@@ -19,5 +19,7 @@ void record_name(uint64_t consumed, const struct key *endpoint, char to[RECORD_N
 bool record_name_parse(const char *name, uint64_t *consumed, struct key *endpoint);
 /* 2 x @bytes digits and a NUL. */
 void hex_print(const uint8_t *from, size_t bytes, char *to);
+/* From 2 x @bytes lower-case digits, which must be there; false: other characters. */
+bool hex_parse(const char *from, size_t bytes, uint8_t *to);
 
 #endif

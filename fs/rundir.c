@@ -22,6 +22,7 @@ int rundir_init(struct rundir *dir, const char *run_dir, const char *mountpoint,
 	uint8_t digest[16];
 
 	dir->lock = -1;
+	dir->turned = false;
 	for (const char *c = slash ? slash + 1 : mountpoint; *c && used < sizeof(name) - 1; c++) {
 		bool plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
 		             *c == '_';
@@ -43,6 +44,12 @@ void rundir_path(const struct rundir *dir, const char *name, char to[RUNDIR_PATH
 	snprintf(to, RUNDIR_PATH_BYTES, "%s/%s", dir->path, name);
 }
 
+/* The files that say why somebody died. */
+static bool is_reason(const char *name)
+{
+	return !strcmp(name, "last_exit") || !strcmp(name, "log") || !strcmp(name, "log.1");
+}
+
 static void remove_files(const char *path, bool keep_reason)
 {
 	DIR *d = opendir(path);
@@ -53,7 +60,7 @@ static void remove_files(const char *path, bool keep_reason)
 	while ((e = readdir(d))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, "lock"))
 			continue;
-		if (keep_reason && (!strcmp(e->d_name, "last_exit") || !strcmp(e->d_name, "log")))
+		if (keep_reason && is_reason(e->d_name))
 			continue;
 		unlinkat(dirfd(d), e->d_name, 0); /* a folder is let pass: EISDIR */
 	}
@@ -70,6 +77,27 @@ static void empty(struct rundir *dir, bool keep_reason)
 	remove_files(dir->path, keep_reason);
 }
 
+static void turn_log(struct rundir *dir)
+{
+	char from[RUNDIR_PATH_BYTES], to[RUNDIR_PATH_BYTES];
+
+	rundir_path(dir, "log", from);
+	rundir_path(dir, "log.1", to);
+	dir->turned = rename(from, to) == 0; /* none there: log.1 stays */
+}
+
+static void turn_log_back(struct rundir *dir)
+{
+	char from[RUNDIR_PATH_BYTES], to[RUNDIR_PATH_BYTES];
+
+	rundir_path(dir, "log.1", from);
+	rundir_path(dir, "log", to);
+	unlink(to);
+	if (dir->turned)
+		rename(from, to);
+	dir->turned = false;
+}
+
 static int make_dir(const char *path, mode_t mode, struct why *why)
 {
 	if (mkdir(path, mode) == 0)
@@ -79,23 +107,49 @@ static int make_dir(const char *path, mode_t mode, struct why *why)
 	return 0;
 }
 
-int rundir_claim(struct rundir *dir, bool for_all, struct why *why)
+/* The folder's own lock and name go last: until then nobody else claims it. */
+static void remove_lock(struct rundir *dir)
 {
-	char path[RUNDIR_PATH_BYTES], pid[16];
-	mode_t mode = for_all ? 0755 : 0700;
-	int r;
+	char path[RUNDIR_PATH_BYTES];
+
+	rundir_path(dir, "lock", path);
+	unlink(path);
+	rmdir(dir->path); /* only when it is empty, as the next one */
+	snprintf(path, sizeof(path), "%s", dir->path);
+	*strrchr(path, '/') = 0;
+	rmdir(path);
+	if (dir->lock >= 0)
+		close(dir->lock);
+	dir->lock = -1;
+}
+
+static int make_dirs(const struct rundir *dir, mode_t mode, struct why *why)
+{
+	char path[RUNDIR_PATH_BYTES];
 
 	snprintf(path, sizeof(path), "%s", dir->path);
 	*strrchr(path, '/') = 0;
-	r = make_dir(path, mode, why);
-	if (!r)
-		r = make_dir(dir->path, mode, why);
+	int r = make_dir(path, mode, why);
+
 	if (r)
 		return r;
+	r = make_dir(dir->path, mode, why);
+	if (r)
+		rmdir(path);
+	return r;
+}
+
+static int take_lock(struct rundir *dir, struct why *why)
+{
+	char path[RUNDIR_PATH_BYTES], pid[16];
+
 	rundir_path(dir, "lock", path);
 	cleanup(closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0)
-		return why_set(why, errno, "%s: %s", path, strerror(errno));
+	if (fd < 0) {
+		why_set(why, errno, "%s: %s", path, strerror(errno));
+		remove_lock(dir);
+		return -why->error;
+	}
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 		ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
 
@@ -104,32 +158,49 @@ int rundir_claim(struct rundir *dir, bool for_all, struct why *why)
 		return why_set(
 			why, EBUSY, "another prefixfsd (pid %s) serves this mount point; it holds %s", pid, path);
 	}
-	empty(dir, false);
-	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)length, 0) != length)
-		return why_set(why, errno, "%s: %s", path, strerror(errno));
-	rundir_path(dir, "spaces", path);
-	r = make_dir(path, 0700, why);
-	if (r)
-		return r;
 	dir->lock = STEAL_FD(fd);
 	return 0;
 }
 
+static int fill(struct rundir *dir, struct why *why)
+{
+	char path[RUNDIR_PATH_BYTES], pid[16];
+	int length = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+
+	rundir_path(dir, "lock", path);
+	if (ftruncate(dir->lock, 0) != 0 || pwrite(dir->lock, pid, (size_t)length, 0) != length)
+		return why_set(why, errno, "%s: %s", path, strerror(errno));
+	rundir_path(dir, "spaces", path);
+	return make_dir(path, 0700, why);
+}
+
+int rundir_claim(struct rundir *dir, bool for_all, struct why *why)
+{
+	int r = make_dirs(dir, for_all ? 0755 : 0700, why);
+
+	if (!r)
+		r = take_lock(dir, why);
+	if (r)
+		return r;
+	empty(dir, true);
+	turn_log(dir);
+	r = fill(dir, why);
+	if (r)
+		rundir_undo(dir);
+	return r;
+}
+
+void rundir_undo(struct rundir *dir)
+{
+	empty(dir, true);
+	turn_log_back(dir);
+	remove_lock(dir);
+}
+
 void rundir_remove(struct rundir *dir, bool keep_reason)
 {
-	char path[RUNDIR_PATH_BYTES];
-
 	empty(dir, keep_reason);
-	rundir_path(dir, "lock", path);
-	unlink(path);
-	rmdir(dir->path);
-	snprintf(path, sizeof(path), "%s", dir->path);
-	*strrchr(path, '/') = 0;
-	rmdir(path); /* only when it is empty */
-	if (dir->lock >= 0)
-		close(dir->lock);
-	dir->lock = -1;
+	remove_lock(dir);
 }
 
 static int write_all(int fd, const char *text, size_t bytes)

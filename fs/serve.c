@@ -19,8 +19,12 @@
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
+#include "fs/memory_limit.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
+#include "fs/requests.h"
+#include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -32,6 +36,14 @@ void fs_end(struct fs *fs)
 
 	if (write(fs->over, &one, sizeof(one)) < 0)
 		log_error("the end cannot be told: %s", strerror(errno));
+}
+
+void fs_tell_populating(struct fs *fs)
+{
+	bool now = host_populating(fs->host);
+
+	if (now != fs->populating && keeper_send(fs->keeper, KEEPER_POPULATING, "", "", now, -1) == 0)
+		fs->populating = now;
 }
 
 /* ---- what the store tells ------------------------------------------------------------------------------------ */
@@ -49,6 +61,22 @@ static void on_record_gone(void *context, struct space *space, uint64_t consumed
 	struct fs *fs = context;
 
 	notifier_record_gone(fs->notifier, space_serial(space), consumed, endpoint);
+}
+
+static void on_note(void *context, struct space *space, const struct host_event *events, uint32_t count)
+{
+	struct fs *fs = context;
+	uint32_t serial = space_serial(space);
+	struct space_access access;
+
+	if (events[0].kind == HOST_EVENT_SPACE_CREATED) {
+		space_access(space, &access);
+		watch_space(fs->watch, serial, space_name(space), &access);
+	} else if (events[0].kind == HOST_EVENT_SPACE_REMOVED) {
+		space_access(space, &access);
+		watch_space_gone(fs->watch, serial, &access);
+	}
+	watch_note(fs->watch, serial, events, count);
 }
 
 static void on_keep(void *context, const char *what, const char *name, uint64_t number, int fd)
@@ -80,10 +108,23 @@ static int open_host(struct fs *fs, struct why *why)
 		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
 		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
 		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
-		.events = {.context = fs, .changed = on_changed, .record_gone = on_record_gone, .keep = on_keep},
+		.events = {.context = fs,
+			.note = on_note,
+			.changed = on_changed,
+			.record_gone = on_record_gone,
+			.keep = on_keep},
 	};
 
 	return host_new(&host, &fs->host, why);
+}
+
+/* The parent refuses to begin where memory is populated, unless a limit came later. */
+static void check_budget(struct fs *fs)
+{
+	bool fatal;
+
+	if (memory_limit_check("", fs->config, &fatal, &fs->budget))
+		log_warning("%s", fs->budget.text);
 }
 
 /* libfuse's own words go where ours go. */
@@ -124,18 +165,24 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS);
+	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS);
+	fs->page_nodes = page_nodes_new();
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
+	fs->watch = watch_new(fs);
+	fs->requests = requests_new((unsigned)fs->config->loop_threads);
 	fs->namespaces = namespaces_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->calls || !fs->notifier || !fs->namespaces ||
-		!fs->doorman)
+	if (fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
+		!fs->requests || !fs->namespaces || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
+	check_budget(fs);
 	r = open_host(fs, why);
 	if (r)
 		return r;
 	namespaces_restore(fs->namespaces);
+	fs->populating = fs->restarts > 0; /* as the parent takes it */
+	fs_tell_populating(fs);
 	return open_session(fs, fuse, why);
 }
 
@@ -149,6 +196,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	uint64_t one = 1;
 
 	notifier_stop(fs->notifier);
+	watch_stop(fs->watch);
 	calls_close(fs->calls);
 	atomic_store(&fs->leaving, true);
 	if (write(fs->leave, &one, sizeof(one)) < 0)
@@ -166,9 +214,12 @@ static void close_parts(struct fs *fs)
 	namespaces_free(&fs->namespaces);
 	host_free(&fs->host);
 	notifier_free(&fs->notifier);
+	watch_free(&fs->watch);
+	requests_free(&fs->requests);
 	calls_free(&fs->calls);
 	if (fs->session)
 		fuse_session_destroy(fs->session);
+	page_nodes_free(&fs->page_nodes);
 	fs->session = NULL;
 	buffers_deinit(&fs->buffers);
 	closep(&fs->over);
@@ -192,6 +243,8 @@ static int serve(struct fs *fs, struct why *why)
 
 	if (!r)
 		r = notifier_start(fs->notifier);
+	if (!r)
+		r = watch_start(fs->watch);
 	if (!r)
 		r = loops_start(fs, &loops);
 	if (!r) {
@@ -246,10 +299,12 @@ int serve_run(const struct config *config)
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
 	struct limit limit;
-	int fuse, listener, status = 0;
+	int fuse, listener, status = 0, rest = 0;
 
-	if (!fs || sscanf(config->serve, "%d,%d,%d,%u,%u", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts) !=
-			   5) {
+	if (!fs ||
+		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
+			&rest) != 5 ||
+		!rest) {
 		log_error("--serve is what the parent says to itself, not an option for users");
 		free(fs);
 		return SERVE_EXIT_REFUSED;
@@ -264,6 +319,7 @@ int serve_run(const struct config *config)
 	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
 	fcntl(listener, F_SETFD, FD_CLOEXEC);
 	fs->config = config;
+	fs->last_exit = config->serve + rest;
 	fs->started_ns = clock_now_ns();
 	int r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
 	if (!r)

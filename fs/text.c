@@ -8,10 +8,13 @@
 #include <unistd.h>
 
 #include "fs/client/prefixfs_abi.h"
+#include "fs/health.h"
 #include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 #include "fs/tiers.h"
 #include "fs/version.h"
+#include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/session.h"
 
@@ -23,7 +26,9 @@ static const char readme[] =
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
-	"tiers                   a tier's bytes, bytes used, state; who was promised, has and may take how much\n"
+	"tiers                   a tier's bytes, used, state; what each namespace that you may read was promised, has, may take\n"
+	"metrics                 all counters for Prometheus, of the namespaces that you may read\n"
+	"events                  what happens, one JSON object a line; reading waits for more: cat events | jq .\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
 	"ns/<name>/              a namespace: one model and one byte layout; chmod and chown say who may use it\n"
 	"  layout                its layout as JSON\n"
@@ -34,75 +39,82 @@ static const char readme[] =
 	"    header              everything about it, one `name: value` a line\n"
 	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
 	"    parent              link to the record that it follows\n"
+	"  checkpoints/          links to those records that one can resume from now\n"
+	"  pages/<key>           one page by its key; not listed\n"
 	"\n"
 	"To make a namespace:    mkdir ns/x && cat layout.json > ns/x/layout\n"
 	"                        a layout that is refused leaves its reason in ns/x/layout.error\n"
 	"To remove it:           rmdir ns/x        all records go with it; refused while a session is open\n"
 	"To evict a record:      rm -r ns/x/records/<name>      refused while it is in use or has children\n"
+	"To pin a record:        setfattr -n user.prefixfs.pin -v 1 ns/x/records/<name>      `getfattr -d` shows the others\n"
 	"To see what is used:    df .; cat tiers; cat ns/*/stats\n"
+	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
-static void print_health(struct fs *fs, FILE *to)
+/* What is told about one namespace: to who does not see it, that it is not well. */
+static void print_namespace_health(
+	const struct fs *fs, const struct namespace_info *info, bool seen, FILE *lines, FILE *reasons)
+{
+	char wrong[EVENT_TEXT_BYTES];
+	struct space_report report;
+
+	if (!info->space) {
+		if (seen)
+			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info->name);
+		return;
+	}
+	space_report(info->space, &report);
+	if (seen)
+		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
+			info->name, segment_backing_name(segment_backing(space_segment(info->space))),
+			report.resident_bytes, report.granted_bytes);
+	if (health_is_degraded(fs, info, &report, wrong))
+		fprintf(reasons, "%s; ", seen ? wrong : "a namespace that is not yours to see is not well");
+}
+
+static void print_namespaces(struct fs *fs, const struct viewer *viewer, FILE *lines, FILE *reasons)
 {
 	uint64_t after = 0;
 	struct namespace_info info;
-	char reason[512], why[256] = "";
-	char *spaces = NULL;
-	size_t size = 0;
-	FILE *lines = open_memstream(&spaces, &size);
 
-	while (lines && namespaces_next(fs->namespaces, after, &info) == 0) {
-		struct space_report report;
-
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
 		after = info.number;
-		if (!info.space) {
-			fprintf(lines, "namespace %s: pending, it has no layout yet\n", info.name);
-			continue;
-		}
-		space_report(info.space, &report);
-		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
-			info.name, segment_backing_name(segment_backing(space_segment(info.space))),
-			report.resident_bytes, report.granted_bytes);
-		if (report.stats.corrupt)
-			snprintf(why, sizeof(why), "%" PRIu64 " values of namespace %s failed their check",
-				report.stats.corrupt, info.name);
-		else if (report.stats.read_errors)
-			snprintf(why, sizeof(why), "%" PRIu64 " reads of namespace %s failed", report.stats.read_errors,
-				info.name);
-		else if (report.stats.grants_failed)
-			snprintf(why, sizeof(why), "%" PRIu64 " grants of namespace %s found no memory",
-				report.stats.grants_failed, info.name);
+		print_namespace_health(fs, &info, viewer_sees(viewer, &info.access), lines, reasons);
 		space_unref(&info.space);
 	}
+}
+
+/* Lines about namespaces are those that the viewer sees; whether the host is well is told to all, without a name. */
+static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
+{
+	struct notifier_count count;
+	cleanup(freep) char *spaces = NULL, *why = NULL;
+	size_t size = 0, why_size = 0;
+	FILE *lines = open_memstream(&spaces, &size), *reasons = open_memstream(&why, &why_size);
+
+	if (lines && reasons)
+		print_namespaces(fs, viewer, lines, reasons);
 	if (lines)
 		fclose(lines);
-	fprintf(to, why[0] ? "degraded: %s\n" : "ok\n", why);
+	if (reasons)
+		fclose(reasons);
+	if (why_size >= 2)
+		fprintf(to, "degraded: %.*s\n", (int)why_size - 2, why);
+	else
+		fprintf(to, "ok\n");
 	fprintf(to, "version: %s, control ABI %u\n", version_text, PFS_ABI_VERSION);
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
-	if (rundir_read(&fs->dir, "last_exit", reason, sizeof(reason)) > 0) {
-		reason[strcspn(reason, "\n")] = 0;
-		fprintf(to, "last exit: %s; more in %s/last_exit\n",
-			strncmp(reason, "reason: ", 8) ? reason : reason + 8, fs->dir.path);
-	}
-	fprintf(to, "notices dropped: %" PRIu64 "\n%s", notifier_dropped(fs->notifier), spaces ? spaces : "");
-	free(spaces);
-}
-
-static void print_session(const struct session_info *s, FILE *to)
-{
-	fprintf(to,
-		"namespace: %s\npid: %d\nuid: %u\nattached: %s\nread_only: %s\nage_s: %" PRId64 "\nput_plans: %u\n"
-		"get_plans: %u\nhandles: %u\nprepared_bytes: %" PRIu64 "\npins: %u\noldest_ms: %" PRIu64 "\n",
-		s->space, (int)s->pid, s->uid, s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
-		(int64_t)clock_wall_s() - s->opened_s, s->put_plans, s->get_plans, s->handles, s->prepared_bytes,
-		s->pins, s->oldest_ms);
-	if (s->rank == SESSION_RANK_NONE)
-		fprintf(to, "rank: none\n");
-	else
-		fprintf(to, "rank: %u\n", s->rank);
-	fprintf(to, "last error: %s\n", s->error[0] ? s->error : "none");
+	if (fs->last_exit[0])
+		fprintf(to, "last exit: %s\n", fs->last_exit);
+	if (fs->budget.error)
+		fprintf(to, "warning: %s\n", fs->budget.text);
+	notifier_count(fs->notifier, &count);
+	fprintf(to, "notices told: %" PRIu64 "\nnotices pending: %" PRIu64 "\nnotices dropped: %" PRIu64 "\n", count.told,
+		count.pending, count.dropped);
+	fprintf(to, "pages known by key: %u of %u\n%s", page_nodes_count(fs->page_nodes), PAGE_NODES_MAX,
+		spaces ? spaces : "");
 }
 
 static void print_segment(struct fs *fs, struct space *space, FILE *to)
@@ -161,8 +173,9 @@ static void print_header(const struct record_info *r, FILE *to)
 		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n",
 		yes(r->whole), yes(r->pinned), r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values,
 		r->row_bytes);
-	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\n",
-		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s);
+	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\nhits: %" PRIu64
+		"\n",
+		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s, r->hits);
 	fprintf(to, "number: %u\ngeneration: %u\n", r->number, r->generation);
 }
 
@@ -188,7 +201,7 @@ static void print_pending(struct fs *fs, uint64_t number, bool error, FILE *to)
 	free(text);
 }
 
-static void print_node(struct fs *fs, const struct look *look, FILE *to)
+static void print_node(struct fs *fs, const struct look *look, const struct viewer *viewer, FILE *to)
 {
 	struct space *space = look->namespace.space;
 
@@ -203,13 +216,10 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 		config_print(fs->config, to);
 		break;
 	case NODE_HEALTH:
-		print_health(fs, to);
+		print_health(fs, viewer, to);
 		break;
 	case NODE_TIERS:
-		tiers_print(fs, to);
-		break;
-	case NODE_SESSION:
-		print_session(look->session, to);
+		tiers_print(fs, viewer, to);
 		break;
 	case NODE_LAYOUT:
 		if (space)
@@ -233,7 +243,7 @@ static void print_node(struct fs *fs, const struct look *look, FILE *to)
 	}
 }
 
-int text_new(struct fs *fs, const struct look *look, struct text **ret)
+int text_new(struct fs *fs, const struct look *look, const struct viewer *viewer, struct text **ret)
 {
 	struct record_info record;
 	bool header = look->node.kind == NODE_HEADER;
@@ -251,11 +261,15 @@ int text_new(struct fs *fs, const struct look *look, struct text **ret)
 	}
 	if (header)
 		print_header(&record, to);
+	else if (look->node.kind == NODE_SESSION)
+		r = text_print_session(fs, look->node.number, to);
 	else
-		print_node(fs, look, to);
-	if (fclose(to) != 0) {
+		print_node(fs, look, viewer, to);
+	if (fclose(to) != 0 && !r)
+		r = -ENOMEM;
+	if (r) {
 		text_free(text);
-		return -ENOMEM;
+		return r;
 	}
 	*ret = text;
 	return 0;

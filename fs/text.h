@@ -5,6 +5,8 @@
 #ifndef PREFIXFS_FS_TEXT_H
 #define PREFIXFS_FS_TEXT_H
 
+#include <stdio.h>
+
 #include "fs/tree.h"
 
 struct text {
@@ -12,8 +14,11 @@ struct text {
 	char *at;
 };
 
-/* The text of the node that was looked at. ENOENT: it went meanwhile; ENOMEM. */
-int text_new(struct fs *fs, const struct look *look, struct text **ret);
+/* The text of the node that was looked at, as @viewer sees it. ENOENT: it went meanwhile; ENOMEM. No lock may be held. */
+int text_new(struct fs *fs, const struct look *look, const struct viewer *viewer, struct text **ret);
 void text_free(void *text);
+
+/* text_session.c: sessions/<id>, at most some 20 KiB. ENOENT, ENOMEM. */
+int text_print_session(struct fs *fs, uint64_t number, FILE *to);
 
 #endif

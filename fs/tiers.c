@@ -26,7 +26,7 @@ static void print_namespace(const struct namespace_info *info, FILE *to)
 			class.slots, class.slots_free);
 }
 
-void tiers_print(struct fs *fs, FILE *to)
+void tiers_print(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
 	struct namespace_info info;
 	struct host_report host;
@@ -40,9 +40,8 @@ void tiers_print(struct fs *fs, FILE *to)
 		host.owed_bytes);
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {
 		after = info.number;
-		if (!info.space)
-			continue;
-		print_namespace(&info, to);
+		if (info.space && viewer_sees(viewer, &info.access))
+			print_namespace(&info, to);
 		space_unref(&info.space);
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of `tiers`: the budget, and who has how much of it. Takes the locks of namespaces, one at a time and shortly.
+ * The text of `tiers`: the budget, and who has how much of it, as far as the viewer sees them. Takes the locks of
+ * namespaces, one at a time and shortly.
  */
 #ifndef PREFIXFS_FS_TIERS_H
 #define PREFIXFS_FS_TIERS_H
@@ -8,7 +9,8 @@
 #include <stdio.h>
 
 #include "fs/fs.h"
+#include "fs/viewer.h"
 
-void tiers_print(struct fs *fs, FILE *to);
+void tiers_print(struct fs *fs, const struct viewer *viewer, FILE *to);
 
 #endif

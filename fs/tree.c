@@ -2,22 +2,16 @@
 #include "fs/tree.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fs/notifier.h"
+#include "fs/page_nodes.h"
 #include "fs/record_name.h"
 #include "store/base/clock.h"
 #include "store/session.h"
-
-/* What stands in a directory by itself, in the order of readdir. */
-struct fixed {
-	enum node_kind parent;
-	const char *name;
-	enum node_kind kind;
-	mode_t type;
-};
 
 static const struct fixed fixed[] = {
 	{NODE_ROOT, "README", NODE_README, S_IFREG},
@@ -25,6 +19,8 @@ static const struct fixed fixed[] = {
 	{NODE_ROOT, "config", NODE_CONFIG, S_IFREG},
 	{NODE_ROOT, "health", NODE_HEALTH, S_IFREG},
 	{NODE_ROOT, "tiers", NODE_TIERS, S_IFREG},
+	{NODE_ROOT, "metrics", NODE_METRICS, S_IFREG},
+	{NODE_ROOT, "events", NODE_EVENTS, S_IFREG},
 	{NODE_ROOT, "sessions", NODE_SESSIONS, S_IFDIR},
 	{NODE_ROOT, "ns", NODE_NAMESPACES, S_IFDIR},
 	{NODE_NAMESPACE, "layout", NODE_LAYOUT, S_IFREG},
@@ -33,13 +29,15 @@ static const struct fixed fixed[] = {
 	{NODE_NAMESPACE, "segment", NODE_SEGMENT, S_IFREG},
 	{NODE_NAMESPACE, "stats", NODE_STATS, S_IFREG},
 	{NODE_NAMESPACE, "records", NODE_RECORDS, S_IFDIR},
+	{NODE_NAMESPACE, "checkpoints", NODE_CHECKPOINTS, S_IFDIR},
+	{NODE_NAMESPACE, "pages", NODE_BY_KEY, S_IFDIR},
 	{NODE_RECORD, "header", NODE_HEADER, S_IFREG},
 	{NODE_RECORD, "pages", NODE_PAGES, S_IFREG},
 	{NODE_RECORD, "row", NODE_ROW, S_IFREG},
 	{NODE_RECORD, "parent", NODE_PARENT, S_IFLNK},
 };
 #define FIXED (sizeof(fixed) / sizeof(fixed[0]))
-#define FIRST_OFFSET 2u /* of the entries after "." and ".." */
+#define CHECKPOINT_TO "../records/"
 
 /* Is it there now? */
 static bool fixed_present(const struct fixed *f, const struct look *dir)
@@ -53,6 +51,8 @@ static bool fixed_present(const struct fixed *f, const struct look *dir)
 	case NODE_SEGMENT:
 	case NODE_STATS:
 	case NODE_RECORDS:
+	case NODE_CHECKPOINTS:
+	case NODE_BY_KEY:
 		return dir->namespace.space;
 	case NODE_ROW:
 		return dir->record.row_bytes > 0;
@@ -63,12 +63,30 @@ static bool fixed_present(const struct fixed *f, const struct look *dir)
 	}
 }
 
+const struct fixed *fixed_next(const struct look *dir, uint64_t *index)
+{
+	while (*index < FIXED) {
+		const struct fixed *f = &fixed[(*index)++];
+
+		if (f->parent == dir->node.kind && fixed_present(f, dir))
+			return f;
+	}
+	return NULL;
+}
+
 static mode_t kind_type(enum node_kind kind)
 {
 	for (size_t i = 0; i < FIXED; i++)
 		if (fixed[i].kind == kind)
 			return fixed[i].type;
-	return kind == NODE_SESSION ? S_IFREG : S_IFDIR;
+	if (kind == NODE_CHECKPOINT)
+		return S_IFLNK;
+	return kind == NODE_SESSION || kind == NODE_PAGE ? S_IFREG : S_IFDIR;
+}
+
+static bool in_namespace(enum node_kind kind)
+{
+	return kind >= NODE_NAMESPACE || kind == NODE_PAGE;
 }
 
 /* ---- attributes ---------------------------------------------------------------------------------------------- */
@@ -89,11 +107,15 @@ static mode_t member_mode(const struct look *look)
 	case NODE_RECORDS:
 	case NODE_RECORD:
 		return m & 07777;
+	case NODE_CHECKPOINTS:
+	case NODE_BY_KEY:
+		return m & 07555;
 	case NODE_CTL:
 		return m & 0666;
 	case NODE_LAYOUT:
 		return look->namespace.space ? m & 0444 : m & 0666;
 	case NODE_PARENT:
+	case NODE_CHECKPOINT:
 		return 0777;
 	default:
 		return m & 0444;
@@ -118,7 +140,7 @@ static void fill_stat(struct fs *fs, struct look *look)
 	st->st_nlink = S_ISDIR(st->st_mode) ? 2 : 1;
 	st->st_blksize = 4096;
 	set_times(st, started, started);
-	if (look->node.kind < NODE_NAMESPACE) {
+	if (!in_namespace(look->node.kind)) {
 		bool writable = look->node.kind == NODE_NAMESPACES;
 		mode_t mode = (mode_t)fs->config->mode;
 
@@ -131,6 +153,8 @@ static void fill_stat(struct fs *fs, struct look *look)
 	set_times(st, look->namespace.created_s, look->namespace.created_s);
 	if (node_is_record(look->node.kind))
 		set_times(st, look->record.created_s, look->record.last_use_s);
+	if (look->node.kind == NODE_PAGE)
+		set_times(st, look->page.created_s, look->page.last_use_s);
 	switch (look->node.kind) {
 	case NODE_LAYOUT:
 		size = look->namespace.space ? strlen(space_layout(look->namespace.space)->json) + 1
@@ -145,6 +169,12 @@ static void fill_stat(struct fs *fs, struct look *look)
 	case NODE_PARENT:
 		size = strlen("../") + RECORD_NAME_BYTES;
 		break;
+	case NODE_CHECKPOINT:
+		size = strlen(CHECKPOINT_TO) + RECORD_NAME_BYTES;
+		break;
+	case NODE_PAGE:
+		size = look->page.bytes;
+		break;
 	default:
 		break;
 	}
@@ -152,10 +182,14 @@ static void fill_stat(struct fs *fs, struct look *look)
 	st->st_blocks = (blkcnt_t)((size + 511) / 512);
 }
 
+/* What depends on the viewer or is computed has none. What a namespace's mode decides is asked of the namespace's own
+ * folder, which has none, on the way to it; the rest is told when it changes (fs/notifier.h). */
 double look_patience(const struct look *look)
 {
 	switch (look->node.kind) {
 	case NODE_RECORDS:
+	case NODE_CHECKPOINTS:
+	case NODE_BY_KEY:
 	case NODE_RECORD:
 	case NODE_HEADER:
 	case NODE_PAGES:
@@ -172,25 +206,23 @@ double look_patience(const struct look *look)
 
 /* ---- looking ------------------------------------------------------------------------------------------------- */
 
-/* The record that look->node names. */
+/* The record that look->node names, and what the node is of it. */
 static int get_record(struct look *look)
 {
 	uint32_t cursor = look->node.record;
+	enum node_kind kind = look->node.kind;
 
 	/* The node has the low bits of the generation only. */
 	if (space_record_next(look->namespace.space, &cursor, &look->record) != 1 ||
 		look->record.number != look->node.record ||
 		(look->record.generation & NODE_GENERATION_MASK) != look->node.generation)
 		return -ENOENT;
+	if (kind == NODE_CHECKPOINT)
+		return space_checkpoint_get(
+			look->namespace.space, look->record.number, look->record.generation, &look->record);
+	if ((kind == NODE_ROW && !look->record.row_bytes) || (kind == NODE_PARENT && !look->record.parent_visible))
+		return -ENOENT;
 	return 0;
-}
-
-static int get_session(struct fs *fs, struct look *look)
-{
-	look->session = malloc(sizeof(*look->session));
-	if (!look->session)
-		return -ENOMEM;
-	return session_info(fs->host, look->node.number, look->session);
 }
 
 /* Fetches what the node stands for. */
@@ -202,16 +234,20 @@ static int fetch(struct fs *fs, struct look *look)
 
 	if (node_is_record(kind) && !namespaces_of_low_bits(fs->namespaces, (uint32_t)number, &number))
 		return -ENOENT;
-	if (kind >= NODE_NAMESPACE)
+	if (kind == NODE_PAGE && !page_nodes_get(fs->page_nodes, number, &number, &look->key))
+		return -ENOENT;
+	if (in_namespace(kind))
 		r = namespaces_get(fs->namespaces, number, &look->namespace);
 	if (r) {
 		look->namespace.space = NULL;
 		return r;
 	}
 	if (kind == NODE_SESSION)
-		return get_session(fs, look);
+		return session_access(fs->host, number, &look->access);
 	if (node_is_record(kind))
 		return look->namespace.space ? get_record(look) : -ENOENT;
+	if (kind == NODE_PAGE)
+		return look->namespace.space ? space_page_find(look->namespace.space, &look->key, &look->page) : -ENOENT;
 	return 0;
 }
 
@@ -219,7 +255,6 @@ int look_at(struct fs *fs, fuse_ino_t ino, struct look *look)
 {
 	int r;
 
-	look->session = NULL;
 	look->namespace.space = NULL;
 	if (!node_unpack(ino, &look->node))
 		return -ENOENT;
@@ -229,11 +264,20 @@ int look_at(struct fs *fs, fuse_ino_t ino, struct look *look)
 	return r;
 }
 
+bool look_visible(const struct look *look, const struct viewer *viewer)
+{
+	return !viewer || look->node.kind != NODE_SESSION || viewer_sees(viewer, &look->access);
+}
+
 void look_end(struct look *look)
 {
 	space_unref(&look->namespace.space);
-	free(look->session);
-	look->session = NULL;
+}
+
+void look_forget(struct fs *fs, const struct look *look)
+{
+	if (look->node.kind == NODE_PAGE)
+		page_nodes_forget(fs->page_nodes, look->node.number, 1);
 }
 
 static int find_session(const char *name, struct node *node)
@@ -250,15 +294,41 @@ static int find_session(const char *name, struct node *node)
 
 static int find_record(const struct look *dir, const char *name, struct node *node)
 {
+	bool checkpoint = dir->node.kind == NODE_CHECKPOINTS;
+	struct space *space = dir->namespace.space;
 	struct record_info info;
 	struct key endpoint;
 	uint64_t consumed;
 
-	if (!record_name_parse(name, &consumed, &endpoint) ||
-		space_record_find(dir->namespace.space, &endpoint, true, &info) != 0 || info.consumed != consumed)
+	if (!space || !record_name_parse(name, &consumed, &endpoint))
 		return -ENOENT;
-	*node = (struct node){
-		.kind = NODE_RECORD, .number = dir->node.number, .record = info.number, .generation = info.generation};
+	int r = checkpoint ? space_checkpoint_find(space, &endpoint, &info)
+	                   : space_record_find(space, &endpoint, true, &info);
+	if (r || info.consumed != consumed)
+		return -ENOENT;
+	*node = (struct node){.kind = checkpoint ? NODE_CHECKPOINT : NODE_RECORD,
+		.number = dir->node.number,
+		.record = info.number,
+		.generation = info.generation};
+	return 0;
+}
+
+/* The node counts one look-up more: see look_forget. */
+static int find_page(struct fs *fs, const struct look *dir, const char *name, struct node *node)
+{
+	struct page_info info;
+	struct key key;
+	bool surplus;
+
+	if (!dir->namespace.space || strlen(name) != 2 * sizeof(key.bytes) ||
+		!hex_parse(name, sizeof(key.bytes), key.bytes) ||
+		space_page_find(dir->namespace.space, &key, &info) != 0)
+		return -ENOENT;
+	*node = (struct node){.kind = NODE_PAGE};
+	if (!page_nodes_look_up(fs->page_nodes, dir->namespace.number, &key, &node->number, &surplus))
+		return -ENFILE;
+	if (surplus)
+		notifier_pages(fs->notifier);
 	return 0;
 }
 
@@ -286,13 +356,15 @@ static int find_namespace(struct fs *fs, const char *name, struct node *node)
 	return 0;
 }
 
-int look_up(struct fs *fs, const struct look *dir, const char *name, struct look *look)
+int look_up(struct fs *fs, const struct look *dir, const char *name, const struct viewer *viewer, struct look *look)
 {
 	struct node node;
 	int r;
 
-	look->session = NULL;
 	look->namespace.space = NULL;
+	look->node.kind = NODE_NONE;
+	if (strlen(name) > NAME_MAX) /* FUSE itself lets longer ones through */
+		return -ENAMETOOLONG;
 	switch (dir->node.kind) {
 	case NODE_SESSIONS:
 		r = find_session(name, &node);
@@ -301,7 +373,11 @@ int look_up(struct fs *fs, const struct look *dir, const char *name, struct look
 		r = find_namespace(fs, name, &node);
 		break;
 	case NODE_RECORDS:
-		r = dir->namespace.space ? find_record(dir, name, &node) : -ENOENT;
+	case NODE_CHECKPOINTS:
+		r = find_record(dir, name, &node);
+		break;
+	case NODE_BY_KEY:
+		r = find_page(fs, dir, name, &node);
 		break;
 	case NODE_ROOT:
 	case NODE_NAMESPACE:
@@ -314,122 +390,14 @@ int look_up(struct fs *fs, const struct look *dir, const char *name, struct look
 	if (r)
 		return r;
 	uint64_t id = node_pack(node);
-	return id ? look_at(fs, id, look) : -EOVERFLOW;
-}
-
-/* ---- walking ------------------------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-bool walk_begin(struct walk *walk, struct fs *fs, const struct look *dir)
-{
-	*walk = (struct walk){.fs = fs, .dir = dir};
-	if (dir->node.kind != NODE_SESSIONS)
-		return true;
-	walk->sessions = malloc(HOST_MAX_SESSIONS * sizeof(*walk->sessions));
-	if (!walk->sessions)
-		return false;
-	walk->session_count = host_session_list(fs->host, walk->sessions, HOST_MAX_SESSIONS);
-	qsort(walk->sessions, walk->session_count, sizeof(*walk->sessions), by_value);
-	return true;
-}
-
-void walk_end(struct walk *walk)
-{
-	free(walk->sessions);
-	walk->sessions = NULL;
-}
-
-static bool walk_fixed(struct walk *walk, uint64_t index, struct walk_entry *entry)
-{
-	for (; index < FIXED; index++) {
-		const struct fixed *f = &fixed[index];
-
-		if (f->parent != walk->dir->node.kind || !fixed_present(f, walk->dir))
-			continue;
-		snprintf(entry->name, sizeof(entry->name), "%s", f->name);
-		entry->node = walk->dir->node;
-		entry->node.kind = f->kind;
-		entry->type = f->type;
-		entry->next = index + 1 + FIRST_OFFSET;
-		return true;
+	if (!id)
+		return -EOVERFLOW;
+	r = look_at(fs, id, look);
+	if (r) {
+		look_forget(fs, look);
+		look->node.kind = NODE_NONE;
 	}
-	return false;
-}
-
-static bool walk_sessions(struct walk *walk, uint64_t after, struct walk_entry *entry)
-{
-	for (uint32_t i = 0; i < walk->session_count; i++) {
-		uint64_t number = walk->sessions[i];
-
-		if (number <= after)
-			continue;
-		snprintf(entry->name, sizeof(entry->name), "%" PRIu64, number);
-		entry->node = (struct node){.kind = NODE_SESSION, .number = number};
-		entry->type = S_IFREG;
-		entry->next = number + FIRST_OFFSET;
-		return true;
-	}
-	return false;
-}
-
-static bool walk_namespaces(struct walk *walk, uint64_t after, struct walk_entry *entry)
-{
-	struct namespace_info info;
-
-	if (namespaces_next(walk->fs->namespaces, after, &info) != 0)
-		return false;
-	space_unref(&info.space);
-	snprintf(entry->name, sizeof(entry->name), "%s", info.name);
-	entry->node = (struct node){.kind = NODE_NAMESPACE, .number = info.number};
-	entry->type = S_IFDIR;
-	entry->next = info.number + FIRST_OFFSET;
-	return true;
-}
-
-static bool walk_records(struct walk *walk, uint64_t cursor, struct walk_entry *entry)
-{
-	uint32_t at = (uint32_t)cursor;
-	struct record_info info;
-
-	if (!walk->dir->namespace.space || cursor > UINT32_MAX ||
-		space_record_next(walk->dir->namespace.space, &at, &info) != 1)
-		return false;
-	record_name(info.consumed, &info.endpoint, entry->name);
-	entry->node = (struct node){
-		.kind = NODE_RECORD,
-		.number = walk->dir->node.number,
-		.record = info.number,
-		.generation = info.generation,
-	};
-	entry->type = S_IFDIR;
-	entry->next = (uint64_t)info.number + 1 + FIRST_OFFSET;
-	return true;
-}
-
-bool walk_next(struct walk *walk, uint64_t offset, struct walk_entry *entry)
-{
-	if (offset < FIRST_OFFSET) {
-		snprintf(entry->name, sizeof(entry->name), "%s", offset ? ".." : ".");
-		entry->node = walk->dir->node;
-		entry->type = S_IFDIR;
-		entry->next = offset + 1;
-		return true;
-	}
-	offset -= FIRST_OFFSET;
-	switch (walk->dir->node.kind) {
-	case NODE_SESSIONS:
-		return walk_sessions(walk, offset, entry);
-	case NODE_NAMESPACES:
-		return walk_namespaces(walk, offset, entry);
-	case NODE_RECORDS:
-		return walk_records(walk, offset, entry);
-	default:
-		return walk_fixed(walk, offset, entry);
-	}
+	if (!r && !look_visible(look, viewer))
+		r = -ENOENT;
+	return r;
 }

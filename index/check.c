@@ -18,7 +18,9 @@
 struct totals {
 	uint64_t names, units;
 	struct index_counters count;
-	uint32_t in_pages, in_rows, in_lost, zero;
+	uint32_t in_pages, in_rows, in_lost, zero, hidden;
+	uint64_t held_units;
+	uint32_t held;
 };
 
 /* Words, entries, anchors of one place. */
@@ -66,6 +68,8 @@ static void check_place(
 	MUST(!(words[0] != WORD_NONE && words[0] & WORD_HOLLOW) || words_used == 1, record);
 	t->names++;
 	t->count.pages += settled && page != INDEX_PAGE_ROW;
+	if (record_hidden(index, r)) /* another may stand there now */
+		return;
 	if (page == INDEX_PAGE_ROW)
 		MUST(row_owner(index, key) == record, record);
 	else
@@ -172,6 +176,24 @@ static void check_order(const struct index *index, uint32_t record, struct total
 	}
 }
 
+/* What still has to be right of a record that a reset hid; its places are checked as all are. */
+static void check_hidden(const struct index *index, uint32_t record, struct totals *t)
+{
+	const struct record *r = &index->records[record];
+	bool used = record_table(index, record)->flags & RECORD_USED;
+
+	t->hidden++;
+	if (r->flags & RECORD_FLAG_SELECTED)
+		t->count.victims_pending += r->selected;
+	MUST(used == (r->state != RECORD_GOING), record);
+	MUST(record_table(index, record)->generation == r->era, record);
+	if (r->state == RECORD_GOING) {
+		MUST(!r->pins && !r->unsettled && !(r->flags & (RECORD_FLAG_ORPHAN | RECORD_FLAG_HELD)), record);
+	} else if (!r->pins && !r->unsettled && r->state != RECORD_OPEN) { /* the walk has yet to come by */
+		MUST(record >= index->retire_at && record < index->retire_end, record);
+	}
+}
+
 static void check_record(const struct index *index, uint32_t record, struct totals *t)
 {
 	const struct record *r = &index->records[record];
@@ -186,15 +208,25 @@ static void check_record(const struct index *index, uint32_t record, struct tota
 	MUST(r->pages <= r->capacity, record);
 	for (uint32_t page = 0; page < r->pages; page++) {
 		check_place(index, record, page, t, &unsettled);
-		if (page)
+		if (page && !record_hidden(index, r))
 			MUST((int32_t)(uses[page - 1] - uses[page]) >= 0, record);
 	}
 	if (index->row_columns) {
 		check_place(index, record, INDEX_PAGE_ROW, t, &unsettled);
 		row = place_any(index, r, INDEX_PAGE_ROW) != WORD_NONE;
 	}
-	MUST(row == !!(r->flags & RECORD_FLAG_ROW), record);
 	MUST(r->unsettled == unsettled, record);
+	if (r->flags & RECORD_FLAG_HELD) {
+		t->held_units += record_table(index, record)->held_units;
+		t->held++;
+	}
+	if (record_hidden(index, r)) {
+		check_hidden(index, record, t);
+		return;
+	}
+	MUST(row == !!(r->flags & RECORD_FLAG_ROW), record);
+	MUST(r->state != RECORD_GOING, record);
+	MUST(record_table(index, record)->generation == r->era, record);
 	if (r->state != RECORD_OPEN) {
 		MUST(r->pages || row || r->pins, record);
 		if (r->pages && !row && !r->tail_children)
@@ -233,6 +265,11 @@ void index_check(struct index *index)
 	for (uint32_t n = index->record_free; n != INDEX_NONE; n = index->records[n].next)
 		unused--;
 	MUST(unused == 0, INDEX_NONE);
+	for (uint32_t n = index->going; n != INDEX_NONE; n = index->records[n].next)
+		MUST(index->records[n].state == RECORD_GOING, n);
+	MUST(t.hidden == index->hidden, INDEX_NONE);
+	MUST(t.held_units == index->held_units && t.held == index->held, INDEX_NONE);
+	MUST(index->era == (uint32_t)index->tables->header->generation, INDEX_NONE);
 	MUST(t.names == index->map.count, INDEX_NONE);
 	MUST(t.units == index->arena.used, INDEX_NONE);
 	MUST(t.zero == index->zero_page_records, INDEX_NONE);

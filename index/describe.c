@@ -122,7 +122,7 @@ int index_describe(struct index *index, FILE *to)
 
 	lock_assert_held(index->guard);
 	for (uint32_t n = 0; n < index->record_top; n++)
-		if (index->records[n].state != RECORD_FREE)
+		if (index->records[n].state != RECORD_FREE && !record_hidden(index, &index->records[n]))
 			say_record(index, &l, n);
 	if (l.error)
 		return l.error;

@@ -12,10 +12,10 @@ uint32_t index_clock(const struct index *index)
 	return index->tick;
 }
 
-/* Apart from who hangs off it. */
-static bool busy(const struct record *r)
+/* Apart from who hangs off it. The links of a hidden one are dead: index_retire lets it go. */
+static bool busy(const struct index *index, const struct record *r)
 {
-	return r->state != RECORD_LIVE || r->pins || r->unsettled || r->flags & RECORD_FLAG_HELD;
+	return record_hidden(index, r) || r->state != RECORD_LIVE || r->pins || r->unsettled || r->flags & RECORD_FLAG_HELD;
 }
 
 static uint32_t age_of(const struct index *index, const struct record *r, uint32_t page)
@@ -31,7 +31,7 @@ bool index_value_age(struct index *index, uint32_t entry, uint32_t *age)
 	const struct entry *e = &index->tables->entries[entry];
 
 	lock_assert_held(index->guard);
-	if (e->state != ENTRY_VALUE || busy(&index->records[e->record]))
+	if (e->state != ENTRY_VALUE || busy(index, &index->records[e->record]))
 		return false;
 	*age = age_of(index, &index->records[e->record], e->page);
 	return true;
@@ -70,7 +70,7 @@ static bool find_leaf(struct index *index, uint32_t record, uint32_t page, uint3
 	while ((found = child_behind(index, &index->records[*ret], page, &looks, &child)) && child != INDEX_NONE) {
 		const struct record *c = &index->records[child];
 
-		found = looks && !busy(c) && !(c->flags & RECORD_FLAG_WHOLE);
+		found = looks && !busy(index, c) && !(c->flags & RECORD_FLAG_WHOLE);
 		if (!found)
 			break;
 		looks--;
@@ -81,13 +81,55 @@ static bool find_leaf(struct index *index, uint32_t record, uint32_t page, uint3
 	return found;
 }
 
+/* Does something that an operator holds hang off page @page of @record or a later one, or may it? Beyond INDEX_EMPTY_DEPTH
+ * records it may. */
+static bool held_behind(const struct index *index, uint32_t record, uint32_t page, uint32_t *steps)
+{
+	const struct record *r = &index->records[record];
+	uint32_t at = r->child, looks = index->held ? INDEX_EMPTY_DEPTH : 0;
+	bool held = false;
+
+	if (!looks || (!record_is_zero(r) && page > r->deepest))
+		return false;
+	while (at != INDEX_NONE && !held) {
+		const struct record *c = &index->records[at];
+		bool behind = c->parent != record || record_is_zero(r) || c->parent_page >= page;
+
+		held = !looks || (behind && c->flags & RECORD_FLAG_HELD);
+		if (held)
+			break;
+		looks--;
+		*steps -= *steps > 0;
+		if (behind && c->child != INDEX_NONE) {
+			at = c->child;
+			continue;
+		}
+		while (index->records[at].next == INDEX_NONE && at != record)
+			at = index->records[at].parent;
+		at = at == record ? INDEX_NONE : index->records[at].next;
+	}
+	return held;
+}
+
+bool index_value_kept(struct index *index, uint32_t entry, uint32_t *steps)
+{
+	const struct entry *e = &index->tables->entries[entry];
+	const struct record *r = &index->records[e->record];
+
+	lock_assert_held(index->guard);
+	assert(e->state == ENTRY_VALUE && !busy(index, r));
+	if (e->page == INDEX_PAGE_ROW && !record_is_zero(r))
+		return false;
+	return held_behind(index, e->record, e->page == INDEX_PAGE_ROW ? 0 : e->page, steps);
+}
+
 static void value_alone(struct index *index, uint32_t entry, const struct index_sink *sink)
 {
-	index_value_drop(index, entry, false, sink);
+	value_drop(index, entry, false, INDEX_WHY_ROOM, sink);
 	victim_gone(index, 1);
 }
 
-/* One step towards @entry's going; true: it was one. */
+/* One step towards @entry's going; false: it cannot go. */
 static bool evict_step(struct index *index, uint32_t entry, uint32_t old, uint32_t *steps, const struct index_sink *sink)
 {
 	const struct entry *e = &index->tables->entries[entry];
@@ -108,6 +150,8 @@ static bool evict_step(struct index *index, uint32_t entry, uint32_t old, uint32
 		return true;
 	}
 	if (age_of(index, r, e->page) < old || !find_leaf(index, record, row ? 0 : e->page, steps, &leaf)) {
+		if (held_behind(index, record, row ? 0 : e->page, steps))
+			return false;
 		*steps -= *steps > 0;
 		value_alone(index, entry, sink);
 		return true;
@@ -124,9 +168,10 @@ int index_evict_value(struct index *index, uint32_t entry, uint32_t old, uint32_
 	const struct entry *e = &index->tables->entries[entry];
 
 	lock_assert_held(index->guard);
+	index->why = INDEX_WHY_ROOM;
 	_Static_assert(INDEX_EMPTY_DEPTH + 1 < INDEX_STEP_KEYS, "one stay gets to the deepest leaf and lets a page go");
 	while (e->state == ENTRY_VALUE) {
-		if (busy(&index->records[e->record]))
+		if (busy(index, &index->records[e->record]))
 			return INDEX_E_BUSY;
 		if (*steps == 0)
 			return INDEX_E_MORE;

@@ -82,7 +82,7 @@ static void enter(struct index *index, uint32_t record)
 
 void candidate_consider(struct index *index, uint32_t record)
 {
-	if (!index->records[record].pins)
+	if (!index->records[record].pins && !record_hidden(index, &index->records[record]))
 		enter(index, record);
 }
 
@@ -90,6 +90,8 @@ void candidate_withdraw(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
+	if (record_hidden(index, r)) /* the orders were emptied */
+		return;
 	if (r->policy_slot != INDEX_NONE)
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE)
@@ -100,28 +102,12 @@ void candidate_recheck(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
+	if (record_hidden(index, r))
+		return;
 	if (r->policy_slot != INDEX_NONE && !page_candidate(r))
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE && !row_candidate(r))
 		policy_lru.remove(index->rows, record);
-}
-
-void index_hold(struct index *index, uint32_t record, bool hold)
-{
-	struct record *r = &index->records[record];
-	struct record_entry *t = record_table(index, record);
-
-	lock_assert_held(index->guard);
-	assert(r->state != RECORD_FREE);
-	if (hold) {
-		r->flags |= RECORD_FLAG_HELD;
-		__atomic_store_n(&t->flags, t->flags | RECORD_PINNED, __ATOMIC_RELEASE);
-		candidate_withdraw(index, record);
-	} else {
-		r->flags &= (uint8_t)~RECORD_FLAG_HELD;
-		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_PINNED, __ATOMIC_RELEASE);
-		candidate_consider(index, record);
-	}
 }
 
 /* ---- the fate of victims --------------------------------------------------------------------------------------- */
@@ -169,6 +155,7 @@ void victim_resolve(struct index *index, uint32_t record, const struct index_sin
 		record_review(index, record, sink);
 		return;
 	}
+	index->why = INDEX_WHY_ROOM;
 	uint32_t owed = victim_unselect(index, r);
 	uint32_t freed = record_drop_last(index, record, sink);
 
@@ -217,6 +204,7 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
+	index->why = INDEX_WHY_ROOM;
 	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->lost);
 
@@ -266,6 +254,7 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 	int result = INDEX_E_NOTHING;
 
 	lock_assert_held(index->guard);
+	index->why = INDEX_WHY_ROOM;
 	while (passed < INDEX_MAX_TRIES) {
 		uint32_t record = policy_lru.pop(index->rows);
 
@@ -345,6 +334,7 @@ int index_evict_record(struct index *index, uint32_t record, const struct index_
 
 	if (r)
 		return r;
+	index->why = INDEX_WHY_HAND;
 	if (!(index->records[record].flags & RECORD_FLAG_WHOLE))
 		record_review(index, record_free(index, record, sink), sink);
 	else if (!whole_drop(index, record, sink, &values))

@@ -49,19 +49,24 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->guard = config->guard;
 	index->page_columns = config->layout->page_columns;
 	index->row_columns = config->layout->row_columns;
-	index->record_free = INDEX_NONE;
+	index->record_free = index->going = INDEX_NONE;
+	index->era = (uint32_t)tables->header->generation;
 	index->hollow_first = config->hollow_first;
 	index->hollow_count = config->hollow_count;
 	index->gone = config->gone;
 	index->gone_context = config->gone_context;
+	index->news = config->news;
+	index->news_context = config->news_context;
+	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();
 	policy_views(index, views);
 	index->records = memory_reserve(records_bytes(index), true);
+	index->memo = resume_memo_new();
 	index->pages = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->lost = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->rows = policy_lru.create(&views[1], tables->record_capacity, why);
-	if (!index->records || !index->pages || !index->lost || !index->rows ||
+	if (!index->records || !index->memo || !index->pages || !index->lost || !index->rows ||
 		keymap_init(
 			&index->map, config->max_pages + config->hollow_count, tables->entries, sizeof(struct entry)) ||
 		keymap_init(&index->orphans, tables->record_capacity, tables->records, sizeof(struct record_entry)) ||
@@ -89,6 +94,7 @@ void index_free(struct index **indexp)
 	keymap_deinit(&index->map);
 	keymap_deinit(&index->orphans);
 	arena_deinit(&index->arena);
+	free(index->memo);
 	free(index);
 }
 
@@ -97,7 +103,7 @@ size_t index_memory_bytes(const struct index *index)
 	return sizeof(*index) + (size_t)index->record_top * sizeof(struct record) + keymap_memory_bytes(&index->map) +
 	       keymap_memory_bytes(&index->orphans) + arena_memory_bytes(&index->arena) +
 	       policy_lru.memory_bytes(index->pages) + policy_lru.memory_bytes(index->rows) +
-	       policy_lru.memory_bytes(index->lost);
+	       policy_lru.memory_bytes(index->lost) + resume_memo_bytes(index->memo);
 }
 
 const struct index_counters *index_counters(const struct index *index)
@@ -121,6 +127,8 @@ bool index_record_visible(const struct index *index, uint32_t number)
 {
 	const struct record *r = &index->records[number];
 
+	if (record_hidden(index, r))
+		return false;
 	if (r->state == RECORD_LIVE)
 		return r->pages || r->flags & RECORD_FLAG_ROW;
 	return r->state == RECORD_FILLING && tables_committed(index->tables, record_table(index, number)->group);

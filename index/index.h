@@ -17,6 +17,7 @@
  *   FILLING     closed; its group is not committed: pinned by the plan, invisible, never a victim
  *   LIVE        published                                index_record_publish
  *   freed       its last page or value went; number and generation are reused
+ *   any of them, of an older generation than the index's (index_reset): found by nobody, no victim; let go when it is idle
  *
  * A record's parent link leads to the record and page that its first page follows. A parent that is not known makes it
  * an orphan, found again by its parent key when that page comes. A parent that goes (abort) makes its children orphans.
@@ -42,7 +43,7 @@
 
 struct index;
 
-enum record_state { RECORD_FREE, RECORD_OPEN, RECORD_FILLING, RECORD_LIVE };
+enum record_state { RECORD_FREE, RECORD_OPEN, RECORD_FILLING, RECORD_LIVE, RECORD_GOING /* of an older generation, idle */ };
 
 /* A record as the running process sees it; its persistent half has the same number in tables->records. */
 struct record {
@@ -64,6 +65,7 @@ struct record {
 	uint8_t flags;          /* RECORD_FLAG_* */
 	uint16_t deepest;       /* no child is linked to a later page than this one */
 	uint16_t selected;      /* values owed while SELECTED */
+	uint32_t era;           /* as record_entry.generation */
 };
 _Static_assert(sizeof(struct record) <= 64, "one cache line");
 
@@ -76,6 +78,15 @@ _Static_assert(sizeof(struct record) <= 64, "one cache line");
 #define RECORD_FLAG_ROOT 64u    /* RECORD_ROOT */
 #define RECORD_FLAG_ROW 128u    /* has a row value, committed or not, or keeps the place of one */
 
+/* What happened to a visible record. */
+enum index_news_kind {
+	INDEX_NEWS_STORED,      /* published: pages, row_values. A row that joins a record later: pages 0, row_values 1 */
+	INDEX_NEWS_EVICTED,     /* all of it went: its `pages`; named as it was */
+	INDEX_NEWS_TRIMMED,     /* its last `pages` went; named as it is now */
+	INDEX_NEWS_ROW_DROPPED, /* named as it was until now */
+};
+enum index_why { INDEX_WHY_ROOM, INDEX_WHY_HAND, INDEX_WHY_LOST }; /* of what went */
+
 struct index_config {
 	const struct layout *layout; /* outlives the index */
 	struct tables *tables;       /* outlives the index */
@@ -86,6 +97,11 @@ struct index_config {
 	 * lock; may only note it. NULL = nobody wants to know. */
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
 	void *gone_context;
+	/* Of every visible record, under the lock, in the order of happening; may only note it and not call the index. A
+	 * record that joins its twin is no news: its name stays. Silent during index_rebuild. NULL = nobody wants to know. */
+	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
+	void *news_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -142,6 +158,8 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 /* Entry of a value, or INDEX_NONE when there is none or (@committed) it is not committed yet.
  * @page = INDEX_PAGE_ROW: @column is the row's. Sets *committed when not NULL. */
 uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed);
+/* Has the page a value, committed or not? If not it keeps its name only while something needs that, or has gone. */
+bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page);
 
 /* Tokens at the end of @page of @record (INDEX_PAGE_ROW: at its endpoint). */
 uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page);
@@ -168,6 +186,8 @@ void index_unpin(struct index *index, uint32_t record, const struct index_sink *
 uint32_t index_tick(struct index *index);
 /* Pages 0..@page of @record were used at @tick. A selected victim is restored. */
 void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t tick);
+/* A GET_START uses @record. */
+void index_count_hit(struct index *index, uint32_t record);
 
 /* ---- putting ------------------------------------------------------------------------------------------------- */
 
@@ -186,8 +206,6 @@ struct index_run {
 	uint16_t parent_page;
 };
 uint32_t index_record_new(struct index *index, const struct index_run *run);
-/* Appends the page of @key, which is unknown (the caller has just looked). It needs a value before the lock is dropped. */
-uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key);
 /* The run is over: the record's length is final, a zero-page twin joins it when both are LIVE. A record without
  * any page or value is freed, its pin with it: false. */
 bool index_record_close(struct index *index, uint32_t record);
@@ -201,7 +219,8 @@ uint32_t index_row_home(struct index *index, const struct key *key);
  * @record, which has none there. */
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 		     uint32_t share, uint32_t entry, uint32_t group);
-/* index_page_append and index_value_add of the page's first value in one. @hash is the key's, of index_prefetch. */
+/* Appends the page of @key, which is unknown (the caller has just looked), to an open record, with its first value: as
+ * index_value_add would store it. @hash is the key's, of index_prefetch. */
 uint16_t index_page_add(struct index *index, uint32_t record, const struct key *key, uint64_t hash, uint32_t class_index,
 			uint32_t share, uint32_t entry, uint32_t group);
 
@@ -242,26 +261,56 @@ int index_evict_record(struct index *index, uint32_t record, const struct index_
 
 uint32_t index_clock(const struct index *index); /* the tick of now; ages are counted in ticks */
 /* Ticks since the value of @entry was last used. False: it cannot go now: prepared, quarantined, or of a record that is
- * pinned or being filled. An entry without a value: false. */
+ * pinned, held or being filled, or hidden by a reset. An entry without a value: false. */
 bool index_value_age(struct index *index, uint32_t entry, uint32_t *age);
+/* Of such a value: does its page keep up what an operator holds, or may it? Looked for among INDEX_EMPTY_DEPTH records that
+ * hang off it, which *steps falls by. */
+bool index_value_kept(struct index *index, uint32_t entry, uint32_t *steps);
 /* Ticks since the last use of what index_evict_page (@row: index_evict_row) would let go first; false: nothing can. Busy
  * ones at the front are passed over, at most INDEX_STEP_KEYS of them. */
 bool index_coldest_age(struct index *index, bool row, uint32_t *age);
 
-enum { INDEX_E_BUSY = 2, INDEX_E_MORE = 3 };
+enum { INDEX_E_MORE = 2, INDEX_E_BUSY = 3 }; /* MORE: not done yet, call again */
 
 /* Lets the value of @entry go. One that was not used for @old ticks goes with everything that hangs off it, leaf first (along
  * a chain nothing is used later than what it hangs off); a younger one goes alone, and one behind which something is
- * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. A WHOLE ring goes whole. A row
- * goes as index_evict_row lets it go.
+ * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. None goes alone that is kept
+ * (index_value_kept). A WHOLE ring goes whole. A row goes as index_evict_row lets it go.
  * *steps: records looked at and pages let go that are left to the caller's stay under the lock; falls. 0: it is gone (or
- * was no value); INDEX_E_BUSY: it is in use; INDEX_E_MORE: no steps are left, call again: with INDEX_STEP_KEYS of them every
+ * was no value); INDEX_E_BUSY: it is in use or kept; INDEX_E_MORE: no steps are left, call again: with INDEX_STEP_KEYS of them every
  * call gets further. */
 int index_evict_value(struct index *index, uint32_t entry, uint32_t old, uint32_t *steps, const struct index_sink *sink);
 #define INDEX_EMPTY_DEPTH 32u
 
-/* An operator's pin: as long as @hold it is no victim. Kept in the tables. */
+/* An operator's pin: as long as @hold it is no victim. Kept in the tables. What it takes then is counted until it is let
+ * go or goes: all values that its pages and its row can have. */
 void index_hold(struct index *index, uint32_t record, bool hold);
+uint64_t index_hold_bytes(const struct index *index, uint32_t record); /* what it would be counted as */
+uint64_t index_held_bytes(const struct index *index);                  /* of all that are held */
+
+/* ---- by hand --------------------------------------------------------------------------------------------------- */
+
+enum index_removal { INDEX_REMOVED, INDEX_ABSENT, INDEX_BUSY };
+
+/* The values of @class_mask at @key go, of a state class those of the row there, all or none. BUSY: a record that has one
+ * is pinned or held, or one is not settled, or the WHOLE ring cannot go; the whole of which goes with one of its values.
+ * (Of a key whose page and row are of two rings one may go and the other be BUSY.) *ret_values: how many went. @hash is the key's, of index_prefetch. */
+enum index_removal index_remove(struct index *index, const struct key *key, uint64_t hash, uint32_t class_mask,
+				const struct index_sink *sink, uint32_t *ret_values);
+/* The row of a record goes. -ENODATA without a committed one; -EBUSY while the record is pinned, held, WHOLE, or
+ * values of it are not settled. @record must be visible. */
+int index_drop_row(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
+
+/* A new generation, which is returned: nothing that is there is found any more; what is not held by a pin or a plan goes with
+ * index_retire. Pins stay good. Takes the same time however much there is. */
+uint64_t index_reset(struct index *index);
+uint64_t index_generation(const struct index *index);
+/* Is that still one of the index's own generation? */
+bool index_record_current(const struct index *index, uint32_t record);
+/* Lets up to INDEX_STEP_KEYS pages go of what resets hid and nobody holds, or looks at as many records for such. False:
+ * there is none left for now. *ret_values is raised by the values that went; may be NULL. */
+bool index_retire(struct index *index, const struct index_sink *sink, uint64_t *ret_values);
+uint32_t index_hidden(const struct index *index); /* records that resets hid and that are not gone yet */
 
 /* ---- reading it as a tree ------------------------------------------------------------------------------------ */
 
@@ -269,6 +318,31 @@ void index_hold(struct index *index, uint32_t record, bool hold);
  * INDEX_STEP_KEYS records are looked at for each call: INDEX_NONE with *cursor <= index_record_limit() means "call again". */
 uint32_t index_next_record(struct index *index, uint32_t *cursor);
 uint32_t index_record_limit(const struct index *index); /* numbers ever used are below */
+
+/* ---- resuming ------------------------------------------------------------------------------------------------ */
+
+/* A walk up the chain of one record, in bounded stays under the lock. The caller's; begun for each record anew. */
+struct index_walk {
+	uint32_t record, generation;    /* that was asked about */
+	uint32_t at, at_generation;     /* where it stands; INDEX_NONE = not begun, or ended */
+	uint32_t page, pages;           /* there: looked at, and needed */
+	uint32_t batch, restarts;
+	uint64_t breaks;
+};
+/* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
+ * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
+ * lock. */
+void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
+
+/* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
+ * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
+ * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
+ * up: drop the lock and call again. What changes between two stays is noticed where it matters: a chain that stays as it is
+ * is never misjudged, and one that changes is judged as it was when it was looked at. Remembers what it finds about the
+ * records on its way (65,536 of them), so that walking a chain of n records from each of them costs n steps. */
+int index_record_restorable(struct index *index, struct index_walk *walk, uint32_t *budget);
+/* Gives a walk up that answered INDEX_E_MORE last. */
+void index_walk_end(struct index *index, struct index_walk *walk);
 
 /* ---- proving it ---------------------------------------------------------------------------------------------- */
 

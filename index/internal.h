@@ -12,6 +12,7 @@
  *   - a record that goes as a whole (all of a WHOLE ring, a removed name): its flags fall to 0 first (one store), then
  *     its entries; a rebuild frees entries whose record is not in use, and the rest of a broken ring
  *   - a page that turns hollow: its hollow entry is sealed before its last value goes
+ *   - a reset: one store to the header's generation. A rebuild takes records of that one alone
  *   - twins: the row entries' `record` changes one by one, the survivor takes flags and ring, then the zero-page record
  *     goes; a rebuild joins what it finds on both sides
  */
@@ -52,14 +53,36 @@ struct index {
 	uint32_t now_s;
 
 	uint32_t page_columns, row_columns;
+	uint32_t era;          /* low bits of the tables' generation */
+	uint32_t records_used; /* numbers that are not free */
+	uint32_t hidden;       /* records of older eras: 0 = every name in the map is of this one (reset.c) */
+	uint32_t going;        /* list of those that are idle, through record.next */
+	uint32_t retire_at, retire_end; /* numbers that are still to be looked at for such */
+	uint64_t held_units;   /* sum over held records, */
+	uint32_t held;         /* and how many there are */
 	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
 	uint32_t hollow_first, hollow_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
 	struct index_counters counters;
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
 	void *gone_context;
+	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
+	void *news_context;
+	enum index_why why; /* of what goes in the call under way */
+	bool rebuilding;
+	struct loss {
+		uint32_t record; /* that has lost something and is not reviewed yet; INDEX_NONE */
+		bool row;        /* its row went */
+		uint32_t pages;  /* as it was before, like the next two */
+		uint64_t consumed;
+		struct key endpoint;
+	} loss; /* news.c */
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
+	struct index_memo *memo; /* resume.c */
+	uint64_t breaks;         /* committed page values dropped by themselves, and children that lost their parent */
+	uint64_t mends;          /* page values settled, and orphans that found their parent */
 };
 
 extern const struct index_sink index_no_sink;
@@ -159,14 +182,52 @@ static inline uint64_t place_hash(const struct index *index, const struct key *k
 	return page == INDEX_PAGE_ROW ? row_hash(hash) : hash;
 }
 
+/* Of an older generation: nobody finds it, its links are dead, it is in no order. */
+static inline bool record_hidden(const struct index *index, const struct record *r)
+{
+	return r->era != index->era;
+}
+
+static inline bool entry_hidden(const struct index *index, const struct entry *e)
+{
+	return __builtin_expect(index->hidden > 0, 0) && record_hidden(index, &index->records[e->record]);
+}
+
 static inline bool fits_page(const void *context, uint32_t ref)
 {
-	return ((const struct index *)context)->tables->entries[ref].page != INDEX_PAGE_ROW;
+	const struct index *index = context;
+	const struct entry *e = &index->tables->entries[ref];
+
+	return e->page != INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
 static inline bool fits_row(const void *context, uint32_t ref)
 {
-	return ((const struct index *)context)->tables->entries[ref].page == INDEX_PAGE_ROW;
+	const struct index *index = context;
+	const struct entry *e = &index->tables->entries[ref];
+
+	return e->page == INDEX_PAGE_ROW && !entry_hidden(index, e);
+}
+
+/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
+static inline bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
+{
+	const struct layout *l = index->layout;
+
+	for (uint32_t mask = class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
+
+		if (c >= l->classes)
+			break;
+		if (layout_is_row(l, c) || !layout_has_value(l, c, consumed))
+			continue;
+		const uint32_t *word = words + l->class[c].first_column;
+
+		for (uint32_t s = 0; s < l->class[c].shares; s++)
+			if (!word_committed(index, word[s]))
+				return false;
+	}
+	return true;
 }
 
 /* Entry that stands in the map for @key's page, or for its row; INDEX_NONE. */
@@ -202,6 +263,7 @@ void link_find(struct index *index, uint32_t record);    /* links a record that 
 /* The same for a record that has just been made. @parent and @page: where its parent key is thought to stand. */
 void link_new(struct index *index, uint32_t record, uint32_t parent, uint32_t page);
 uint32_t link_cut(struct index *index, uint32_t record); /* takes it from parent or orphans; the parent, INDEX_NONE */
+void link_orphan_remove(struct index *index, uint32_t record); /* from the orphans alone */
 /* @key's page or row has come to @record: what waits for it, or can now hang nearer, is linked to it. */
 void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const struct key *key);
 static inline void link_adopt(struct index *index, uint32_t record, uint32_t page, const struct key *key)
@@ -229,6 +291,11 @@ void hollow_pool_init(struct index *index);
 uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const struct key *key);
 void hollow_free(struct index *index, uint32_t entry);
 
+/* ---- value.c ------------------------------------------------------------------------------------------------- */
+
+/* index_value_drop, told as gone because of @why. */
+void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index_why why, const struct index_sink *sink);
+
 /* ---- record.c ------------------------------------------------------------------------------------------------ */
 
 uint32_t record_take_number(struct index *index); /* INDEX_NONE: the tables are full */
@@ -238,6 +305,8 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages); /
 void record_copy_endpoint(struct index *index, struct record *r);
 /* Whatever it has goes, and the record. Returns its parent, which the caller reviews. */
 uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink);
+/* The same without news: what it had goes on under its name elsewhere. */
+uint32_t record_free_joined(struct index *index, uint32_t record, const struct index_sink *sink);
 /* Something left @record: trims what has no use, frees it when nothing is left and goes on with its parent, joins twins,
  * makes it a candidate. */
 void record_review(struct index *index, uint32_t record, const struct index_sink *sink);
@@ -247,6 +316,16 @@ uint32_t record_drop_last(struct index *index, uint32_t record, const struct ind
 uint32_t record_drop_row(struct index *index, uint32_t record, const struct index_sink *sink);
 void record_row_gone(struct index *index, uint32_t record); /* nothing stands at its row any more */
 void record_make_live(struct index *index, struct record *r);
+void record_name_goes(struct index *index, struct record *r); /* whoever has it cached is told, before it changes */
+
+/* ---- news.c ------------------------------------------------------------------------------------------------------ */
+
+void news_stored(struct index *index, const struct record *r);     /* it has become LIVE */
+void news_row_joined(struct index *index, const struct record *r); /* the first value of a LIVE record's row is committed */
+void news_gone(struct index *index, const struct record *r);       /* it is about to be freed */
+void loss_begin(struct index *index, const struct record *r);      /* its length or row is about to go */
+void loss_row(struct index *index, const struct record *r);        /* the same: a row with committed values */
+void loss_end(struct index *index, const struct record *r);        /* it is reviewed: what came of it */
 
 /* ---- evict.c --------------------------------------------------------------------------------------------------- */
 
@@ -259,6 +338,16 @@ void victim_gone(struct index *index, uint32_t values); /* chosen and freed at o
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);
+
+/* ---- hold.c, reset.c ------------------------------------------------------------------------------------------- */
+
+void hold_forget(struct index *index, uint32_t record); /* a held record goes */
+/* A hidden record has become idle, or has not: if so it is on the list of those that go. */
+void hidden_review(struct index *index, uint32_t record);
+/* ---- resume.c -------------------------------------------------------------------------------------------------- */
+
+struct index_memo *resume_memo_new(void); /* NULL: no memory; to be freed with free() */
+size_t resume_memo_bytes(const struct index_memo *memo); /* touched */
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 

@@ -84,18 +84,19 @@ static inline void attach(struct index *index, uint32_t record, uint32_t parent,
 	candidate_recheck(index, parent);
 }
 
-static bool any_orphan(const void *context, uint32_t ref)
+/* A list has orphans of one generation. */
+static bool fits_orphan(const void *context, uint32_t ref)
 {
-	(void)context;
-	(void)ref;
-	return true;
+	const struct index *index = context;
+
+	return !index->hidden || !record_hidden(index, &index->records[ref]);
 }
 
 static uint32_t orphan_head(const struct index *index, const struct key *key)
 {
 	if (!index->orphans.count)
 		return INDEX_NONE;
-	return keymap_find(&index->orphans, keymap_hash(&index->orphans, key), key, any_orphan, NULL);
+	return keymap_find(&index->orphans, keymap_hash(&index->orphans, key), key, fits_orphan, index);
 }
 
 static void orphan_insert(struct index *index, uint32_t record)
@@ -124,7 +125,7 @@ static void orphan_insert(struct index *index, uint32_t record)
 	h->next = record;
 }
 
-static void orphan_remove(struct index *index, uint32_t record)
+void link_orphan_remove(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
@@ -152,6 +153,7 @@ void link_find(struct index *index, uint32_t record)
 	bool ordered = r->policy_slot != INDEX_NONE;
 
 	assert(r->parent == INDEX_NONE && !(r->flags & RECORD_FLAG_ORPHAN));
+	assert(!record_hidden(index, r));
 	if (link_target(index, record, &parent, &page)) {
 		attach(index, record, parent, page);
 	} else if (!(r->flags & RECORD_FLAG_ROOT)) {
@@ -172,7 +174,7 @@ static bool stands_before(const struct index *index, uint32_t record, uint32_t p
 		return false;
 
 	const struct record *p = &index->records[parent];
-	uint32_t word = p->state == RECORD_FREE ? WORD_NONE : place_any(index, p, page);
+	uint32_t word = p->state == RECORD_FREE || record_hidden(index, p) ? WORD_NONE : place_any(index, p, page);
 
 	return word != WORD_NONE && key_equal(&index->tables->entries[word & WORD_ENTRY].key, &t->parent_key) &&
 	       place_consumed(index, parent, page) == t->start;
@@ -193,12 +195,13 @@ uint32_t link_cut(struct index *index, uint32_t record)
 	struct record *r = &index->records[record];
 	uint32_t parent = r->parent;
 
+	assert(!record_hidden(index, r));
 	if (r->flags & RECORD_FLAG_ORPHAN) {
 		bool ordered = r->policy_slot != INDEX_NONE;
 
 		if (ordered)
 			candidate_withdraw(index, record);
-		orphan_remove(index, record);
+		link_orphan_remove(index, record);
 		if (ordered)
 			candidate_consider(index, record);
 		return INDEX_NONE;
@@ -232,6 +235,7 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 			continue;
 		link_cut(index, o);
 		attach(index, o, parent, at);
+		index->mends++;
 	}
 	if (page == INDEX_PAGE_ROW || !index->zero_page_records)
 		return;
@@ -252,12 +256,15 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 
 void link_disown(struct index *index, uint32_t record, uint32_t page)
 {
+	if (record_hidden(index, &index->records[record]))
+		return;
 	for (uint32_t c = index->records[record].child, next; c != INDEX_NONE; c = next) {
 		next = index->records[c].next;
 		if (page != INDEX_NONE && index->records[c].parent_page != page)
 			continue;
 		link_cut(index, c);
 		link_find(index, c);
+		index->breaks++;
 	}
 }
 
@@ -273,6 +280,8 @@ void link_move_children(struct index *index, uint32_t from, uint32_t to, uint32_
 
 void link_recount(struct index *index, struct record *r)
 {
+	if (record_hidden(index, r))
+		return;
 	if (record_is_zero(r) || !r->children) {
 		r->tail_children = r->children;
 		r->deepest = 0;

@@ -18,27 +18,6 @@ void index_prefetch(const struct index *index, const struct key *keys, uint32_t 
 	}
 }
 
-/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
-static bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
-{
-	const struct layout *l = index->layout;
-
-	for (uint32_t mask = class_mask; mask; mask &= mask - 1) {
-		uint32_t c = (uint32_t)__builtin_ctz(mask);
-
-		if (c >= l->classes)
-			break;
-		if (layout_is_row(l, c) || !layout_has_value(l, c, consumed))
-			continue;
-		const uint32_t *word = words + l->class[c].first_column;
-
-		for (uint32_t s = 0; s < l->class[c].shares; s++)
-			if (!word_committed(index, word[s]))
-				return false;
-	}
-	return true;
-}
-
 static bool page_present(const struct index *index, const uint32_t *words)
 {
 	for (uint32_t i = 0; i < index->page_columns; i++)
@@ -199,4 +178,12 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 	if (committed)
 		*committed = word_committed(index, word);
 	return word & WORD_ENTRY;
+}
+
+bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page)
+{
+	const struct record *r = &index->records[record];
+
+	lock_assert_held(index->guard);
+	return r->state != RECORD_FREE && page < r->pages && place_has_value(index, r, page);
 }

@@ -32,6 +32,7 @@ struct policy_ops {
 	void (*insert)(struct policy *policy, uint32_t record); /* becomes a candidate; it is none yet */
 	void (*remove)(struct policy *policy, uint32_t record); /* is one no longer; it is one */
 	uint32_t (*pop)(struct policy *policy);                 /* the next to leave, removed; TABLES_NONE = none */
+	void (*clear)(struct policy *policy); /* none is one any more; their places are as they were; takes no time */
 	uint32_t (*count)(const struct policy *policy);
 	size_t (*memory_bytes)(const struct policy *policy);
 };

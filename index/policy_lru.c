@@ -135,6 +135,11 @@ static uint32_t lru_pop(struct policy *p)
 	return TABLES_NONE;
 }
 
+static void lru_clear(struct policy *p)
+{
+	p->count = 0;
+}
+
 static uint32_t lru_count(const struct policy *p)
 {
 	return p->count;
@@ -152,6 +157,7 @@ const struct policy_ops policy_lru = {
 	.insert = lru_insert,
 	.remove = lru_remove,
 	.pop = lru_pop,
+	.clear = lru_clear,
 	.count = lru_count,
 	.memory_bytes = lru_memory_bytes,
 };

@@ -47,7 +47,8 @@ static bool record_usable(const struct index *index, uint32_t number)
 {
 	const struct record_entry *t = record_table(index, number);
 
-	return t->flags & RECORD_USED && t->pages < INDEX_PAGE_ROW && tables_record_intact(index->tables, number);
+	return t->flags & RECORD_USED && t->generation == index->era && t->pages < INDEX_PAGE_ROW &&
+	       tables_record_intact(index->tables, number);
 }
 
 static int records_load(struct index *index, struct why *why)
@@ -84,6 +85,8 @@ static int records_load(struct index *index, struct why *why)
 		r->flags = (uint8_t)((t->flags & RECORD_ROOT ? RECORD_FLAG_ROOT : 0) |
 				     (t->flags & RECORD_WHOLE ? RECORD_FLAG_WHOLE : 0) |
 				     (t->flags & RECORD_PINNED ? RECORD_FLAG_HELD : 0));
+		index->held_units += t->flags & RECORD_PINNED ? t->held_units : 0;
+		index->held += !!(t->flags & RECORD_PINNED);
 		for (uint32_t i = 0; i < (r->pages ? r->pages : 1u); i++)
 			block_uses(index, r)[i] = use;
 		index->zero_page_records += record_is_zero(r);
@@ -311,6 +314,7 @@ static void discard(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
 
+	hold_forget(index, record);
 	__atomic_store_n(&record_table(index, record)->flags, 0, __ATOMIC_RELEASE);
 	for (uint32_t i = 0; i <= r->pages; i++) {
 		uint32_t page = i < r->pages ? i : INDEX_PAGE_ROW;
@@ -504,10 +508,8 @@ static void tree_load(struct index *index)
 		record_review(index, n, NULL);
 }
 
-int index_rebuild(struct index *index, struct why *why)
+static int rebuild(struct index *index, struct why *why)
 {
-	lock_assert_held(index->guard);
-	assert(index->record_top == 0 && index->map.count == 0);
 	index->tick = index->now_s + 1;
 	groups_load(index->tables);
 	int error = records_load(index, why);
@@ -523,4 +525,15 @@ int index_rebuild(struct index *index, struct why *why)
 	tree_load(index);
 	groups_lose(index->tables);
 	return 0;
+}
+
+int index_rebuild(struct index *index, struct why *why)
+{
+	lock_assert_held(index->guard);
+	assert(index->record_top == 0 && index->map.count == 0);
+	index->rebuilding = true; /* nothing of it is news */
+	int error = rebuild(index, why);
+
+	index->rebuilding = false;
+	return error;
 }

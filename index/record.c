@@ -41,7 +41,9 @@ uint32_t record_take_number(struct index *index)
 		.policy_slot = INDEX_NONE,
 		.row_slot = INDEX_NONE,
 		.generation = r->generation,
+		.era = index->era,
 	};
+	index->records_used++;
 	return number;
 }
 
@@ -49,6 +51,7 @@ void record_give_back_number(struct index *index, uint32_t number)
 {
 	struct record *r = &index->records[number];
 
+	index->records_used--;
 	r->state = RECORD_FREE;
 	r->flags = 0;
 	r->generation++;
@@ -131,6 +134,9 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	t->group = run->group;
 	t->whole_next = TABLES_NONE;
 	t->created_s = t->last_use_s = index->now_s;
+	t->hits = 0;
+	t->generation = index->era;
+	t->held_units = 0;
 	tables_seal_record(t, number);
 
 	if (run->flags & RECORD_WHOLE)
@@ -138,12 +144,6 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 	index->zero_page_records += record_is_zero(r);
 	link_new(index, number, run->parent_record, run->parent_page);
 	return number;
-}
-
-uint16_t index_page_append(struct index *index, uint32_t record, const struct key *key)
-{
-	lock_assert_held(index->guard);
-	return record_append(index, &index->records[record], key);
 }
 
 /* ---- length ---------------------------------------------------------------------------------------------------- */
@@ -165,7 +165,7 @@ void record_copy_endpoint(struct index *index, struct record *r)
 }
 
 /* Whoever has its name cached is told before the name changes. */
-static void record_name_goes(struct index *index, struct record *r)
+void record_name_goes(struct index *index, struct record *r)
 {
 	const struct record_entry *t = record_table(index, record_number(index, r));
 
@@ -179,6 +179,7 @@ static void record_name_goes(struct index *index, struct record *r)
 void record_set_length(struct index *index, struct record *r, uint32_t pages)
 {
 	if (pages != r->pages) {
+		loss_begin(index, r);
 		record_name_goes(index, r);
 		/* Under another name it is another record: who has the old one open hears that it is gone. */
 		r->generation += r->state == RECORD_LIVE;
@@ -193,8 +194,11 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 /* Lets go what stands at the end and is of no use to anyone. */
 static void record_trim(struct index *index, struct record *r)
 {
+	if (record_hidden(index, r))
+		return;
 	if (record_is_zero(r)) {
 		if (r->flags & RECORD_FLAG_ROW && !r->children && !place_has_value(index, r, INDEX_PAGE_ROW)) {
+			loss_begin(index, r);
 			place_empty(index, r, INDEX_PAGE_ROW, NULL);
 			r->flags &= (uint8_t)~RECORD_FLAG_ROW;
 		}
@@ -236,7 +240,8 @@ bool index_record_close(struct index *index, uint32_t record)
 		return true;
 	}
 	if (r->flags & RECORD_FLAG_WHOLE) { /* the group goes on without it */
-		whole_remove(index, record);
+		if (!record_hidden(index, r)) /* else nobody walks the ring any more */
+			whole_remove(index, record);
 		record_leave_whole(index, r);
 	}
 	r->pins--;
@@ -262,8 +267,15 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
 	lock_assert_held(index->guard);
 	assert(r->pins > 0);
 	record_make_live(index, r);
+	if (index->news)
+		news_stored(index, r);
 	r->pins--;
-	record_review(index, record, sink);
+	/* The usual case: nothing can be trimmed or joined. */
+	if (r->pages && r->pages == r->capacity && !index->zero_page_records && !record_hidden(index, r) &&
+		place_has_value(index, r, r->pages - 1u))
+		candidate_consider(index, record);
+	else
+		record_review(index, record, sink);
 }
 
 /* Any value of @record, preferring committed ones; INDEX_NONE = none. */
@@ -300,8 +312,10 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 	r->pins--;
 	uint32_t left = record_any_value(index, r, &committed);
 
+	index->why = INDEX_WHY_LOST;
 	if (committed) {
 		record_make_live(index, r);
+		news_stored(index, r);
 	} else if (left != INDEX_NONE) {
 		r->flags |= RECORD_FLAG_ADOPTED;
 		__atomic_store_n(&t->group, index->tables->entries[left].group, __ATOMIC_RELEASE);
@@ -311,15 +325,16 @@ void index_record_abandon(struct index *index, uint32_t record, const struct ind
 
 /* ---- leaving --------------------------------------------------------------------------------------------------- */
 
-uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink)
+uint32_t record_free_joined(struct index *index, uint32_t record, const struct index_sink *sink)
 {
 	struct record *r = &index->records[record];
 	struct record_entry *t = record_table(index, record);
 
-	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN);
+	assert(!r->pins && r->state != RECORD_FREE && r->state != RECORD_OPEN && !record_hidden(index, r));
 	if (r->flags & RECORD_FLAG_SELECTED)
 		victim_obsolete(index, r);
 	record_name_goes(index, r);
+	hold_forget(index, record);
 	candidate_withdraw(index, record);
 	/* A filling WHOLE record goes because its whole group does: nobody walks that ring any more. */
 	if (r->flags & RECORD_FLAG_WHOLE && r->state == RECORD_LIVE)
@@ -341,6 +356,12 @@ uint32_t record_free(struct index *index, uint32_t record, const struct index_si
 	return parent;
 }
 
+uint32_t record_free(struct index *index, uint32_t record, const struct index_sink *sink)
+{
+	news_gone(index, &index->records[record]);
+	return record_free_joined(index, record, sink);
+}
+
 void record_review(struct index *index, uint32_t record, const struct index_sink *sink)
 {
 	while (record != INDEX_NONE) {
@@ -348,10 +369,15 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 
 		if (r->state == RECORD_OPEN || r->state == RECORD_FREE)
 			return;
+		if (record_hidden(index, r)) {
+			hidden_review(index, record);
+			return;
+		}
 		record_trim(index, r);
 		if (r->pages || r->flags & RECORD_FLAG_ROW) {
 			if (r->state != RECORD_LIVE)
 				return;
+			loss_end(index, r);
 			if (record_is_zero(r) && twin_join(index, record))
 				return;
 			twin_join_at(index, record);
@@ -359,6 +385,7 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 			return;
 		}
 		if (r->pins) { /* its holders find nothing in it, and the last one lets it go */
+			loss_end(index, r);
 			candidate_withdraw(index, record);
 			return;
 		}
@@ -371,6 +398,8 @@ void record_row_gone(struct index *index, uint32_t record)
 	struct record *r = &index->records[record];
 
 	r->flags &= (uint8_t)~RECORD_FLAG_ROW;
+	if (record_hidden(index, r))
+		return;
 	if (r->row_slot != INDEX_NONE)
 		policy_lru.remove(index->rows, record);
 	if (record_is_zero(r))
@@ -384,6 +413,8 @@ uint32_t record_drop_row(struct index *index, uint32_t record, const struct inde
 	struct record *r = &index->records[record];
 	uint32_t values = place_empty(index, r, INDEX_PAGE_ROW, sink);
 
+	if (values)
+		loss_row(index, r);
 	record_row_gone(index, record);
 	record_review(index, record, sink);
 	return values;
@@ -396,6 +427,8 @@ uint32_t record_drop_last(struct index *index, uint32_t record, const struct ind
 
 	if (r->flags & RECORD_FLAG_ROW) {
 		values += place_empty(index, r, INDEX_PAGE_ROW, sink);
+		if (values)
+			loss_row(index, r);
 		record_row_gone(index, record);
 	}
 	if (r->pages) {

@@ -32,6 +32,7 @@
 
 #define TABLES_NONE 0xffffffffu
 #define TABLES_PAGE_ROW 0xffffu /* `page` of a row value: it stands at the record's endpoint */
+#define TABLES_HELD_UNIT 4096u
 #define TABLES_GRANT_ENTRIES 128u /* a grant's entries begin at a multiple of this */
 
 struct key {
@@ -86,7 +87,9 @@ struct record_entry {
 	/* a stale value only misleads the policy */
 	uint32_t created_s;    /* wall clock, seconds */
 	uint32_t last_use_s;
-	uint32_t unused[4];
+	uint64_t hits;         /* GET_STARTs that used it */
+	uint32_t generation;   /* low bits of the header's when it was made, which never change; older ones are gone */
+	uint32_t held_units;   /* while RECORD_PINNED: what it was counted as when it was pinned, in TABLES_HELD_UNIT */
 };
 _Static_assert(sizeof(struct record_entry) == 128, "two cache lines");
 
@@ -130,7 +133,7 @@ struct tables_header { /* first page */
 	uint32_t version;
 	uint32_t grants, records, groups, entries; /* capacities */
 	uint32_t records_high; /* records ever used have lower numbers; rises only, before the record is made; not under check */
-	uint64_t generation; /* of the segment */
+	uint64_t generation; /* of the namespace: a reset raises it, one store; not under check */
 	uint8_t identity[32];
 	uint8_t fingerprint[16];
 	uint64_t check;

@@ -52,7 +52,7 @@ bool twin_join(struct index *index, uint32_t zero)
 	if ((int32_t)(tick - record_last_use(index, r)) > 0)
 		record_use(index, r, r->pages - 1u, tick);
 	link_move_children(index, zero, record, r->pages - 1u);
-	record_free(index, zero, NULL);
+	record_free_joined(index, zero, NULL);
 	candidate_consider(index, record);
 	return true;
 }

@@ -33,7 +33,7 @@ static void sweep_one(struct index *index)
 	uint32_t number = index->sweep++;
 	struct record *r = &index->records[number];
 
-	if (r->state == RECORD_FREE || r->block == ARENA_NONE)
+	if (r->state == RECORD_FREE || r->block == ARENA_NONE || record_hidden(index, r))
 		return;
 
 	uint32_t *use = block_uses(index, r);
@@ -76,6 +76,12 @@ void index_touch(struct index *index, uint32_t record, uint16_t page, uint32_t t
 	record_table(index, record)->last_use_s = index->now_s;
 }
 
+void index_count_hit(struct index *index, uint32_t record)
+{
+	lock_assert_held(index->guard);
+	record_table(index, record)->hits++;
+}
+
 void index_pin(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -93,7 +99,9 @@ void index_unpin(struct index *index, uint32_t record, const struct index_sink *
 	assert(r->state != RECORD_FREE && r->pins > 0);
 	if (--r->pins)
 		return;
-	if (r->flags & RECORD_FLAG_SELECTED)
+	if (record_hidden(index, r))
+		hidden_review(index, record);
+	else if (r->flags & RECORD_FLAG_SELECTED)
 		victim_resolve(index, record, sink);
 	else if (r->pages && (r->policy_slot != INDEX_NONE || r->tail_children))
 		candidate_consider(index, record); /* the usual case: nothing can be trimmed or joined */

@@ -125,28 +125,39 @@ void index_settle(struct index *index, uint32_t entry)
 		for (uint32_t i = 0; i < n; i++)
 			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
 		index->counters.pages += !others;
+		index->mends++;
+	} else if (r->state == RECORD_LIVE) {
+		uint32_t n, committed = 0;
+		const uint32_t *words = place_words(index, r, INDEX_PAGE_ROW, &n);
+
+		for (uint32_t i = 0; i < n; i++)
+			committed += word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
+		if (!committed)
+			news_row_joined(index, r);
 	}
 	*word &= ~WORD_PREPARED;
 	__atomic_store_n(&e->group, 0, __ATOMIC_RELEASE);
 	assert(r->unsettled > 0);
 	r->unsettled--;
-	if (r->flags & RECORD_FLAG_ADOPTED)
+	if (r->flags & RECORD_FLAG_ADOPTED) {
 		record_make_live(index, r);
+		news_stored(index, r);
+	}
 	if (!r->unsettled && !r->pins && r->state == RECORD_LIVE)
 		record_review(index, record_number(index, r), NULL);
 }
 
 /* Does the place have to keep its name when its last value goes? */
-static bool name_needed(const struct record *r, uint32_t page)
+static bool name_needed(const struct record *r, uint32_t page, bool hidden)
 {
-	if (r->state != RECORD_LIVE) /* an abort: children become orphans */
+	if (r->state != RECORD_LIVE || hidden) /* an abort: children become orphans */
 		return false;
 	if (page == INDEX_PAGE_ROW)
 		return record_is_zero(r) && r->children > 0;
 	return page + 1u < r->pages || r->tail_children > 0 || r->flags & RECORD_FLAG_ROW;
 }
 
-void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink)
+void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index_why why, const struct index_sink *sink)
 {
 	struct record *r;
 	uint32_t *word = value_word(index, entry, &r);
@@ -155,10 +166,15 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 	uint32_t page = e->page;
 	uint32_t hollow = INDEX_NONE;
 
-	lock_assert_held(index->guard);
 	bool last = place_count_values(index, r, page) == 1;
+	bool committed = !(*word & WORD_PREPARED);
 
-	if (last && name_needed(r, page))
+	index->breaks += committed && page != INDEX_PAGE_ROW;
+	index->why = committed ? why : INDEX_WHY_LOST;
+	if (last && committed && page == INDEX_PAGE_ROW)
+		loss_row(index, r);
+
+	if (last && name_needed(r, page, record_hidden(index, r)))
 		hollow = hollow_make(index, record, page, &e->key);
 	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
 	if (last && hollow == INDEX_NONE) {
@@ -168,6 +184,12 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 			link_disown(index, record, page);
 	}
 	record_review(index, record, sink);
+}
+
+void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink)
+{
+	lock_assert_held(index->guard);
+	value_drop(index, entry, quarantine, INDEX_WHY_HAND, sink);
 }
 
 void index_quarantine_end(struct index *index, uint32_t entry)

@@ -138,6 +138,7 @@ int get_start_begin(struct get_start *call, struct why *why)
 	call->session->space->stats.get_calls++;
 	call->session->space->stats.handles++;
 	call->tick = index_tick(call->session->space->index);
+	call->generation = space_generation(call->session->space);
 	lock_drop(&call->session->space->lock);
 	return 0;
 }
@@ -205,6 +206,7 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 		last->end++;
 	} else {
 		session_pin(k->call->session, hit->record);
+		index_count_hit(k->space->index, hit->record);
 		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1 };
 	}
 	/* one touch for a stretch of a record: that of its last page reaches all before it */
@@ -230,6 +232,8 @@ static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
 		return false;
 	session_pin(k->call->session, row);
 	index_touch(k->space->index, row, INDEX_PAGE_ROW, k->call->tick);
+	if (!index_record(k->space->index, row)->pages) /* else its pages were counted */
+		index_count_hit(k->space->index, row);
 	h->rows[h->row_count++] = (struct row_pin){ key, row };
 	return true;
 }
@@ -261,6 +265,10 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	struct get_start *call = k->call;
 	struct handle *h = k->handle;
 
+	if (call->generation != space_generation(k->space)) { /* what was found before a reset is not joined to what came since */
+		call->generation = space_generation(k->space);
+		call->missed |= call->key > 0;
+	}
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
@@ -462,6 +470,8 @@ static void get_start_finish(struct get_start *call)
 		return;
 	}
 	call->bytes = handle_bytes(call, layout, deepest);
+	h->holding.values = h->holding.sized = deepest + 1 - h->first;
+	h->holding.bytes = call->bytes;
 	list_missing(call, deepest);
 	session_unclaim(call->session, &h->holding);
 }

@@ -36,6 +36,7 @@ struct get_start {
 	struct handle *h;
 	uint32_t key;
 	uint32_t tick;
+	uint64_t generation; /* of the space when the last key was looked up */
 	bool missed;      /* the leading run of hits is over */
 	bool waiting;     /* announced */
 	uint64_t waited_since_ns;

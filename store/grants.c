@@ -35,6 +35,13 @@ static bool grant_on_its_way(const struct space *space, uint32_t class_index, ui
 	return false;
 }
 
+/* Under the lock: the memory of a grant is there. */
+static void note_grant(struct space *space, const struct slots_grant *grant)
+{
+	space_note(space, &(struct host_event){ .kind = HOST_EVENT_GRANT, .bytes = grant->length,
+						.class_index = grant->class_index, .share = grant->share });
+}
+
 enum grow_answer space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
 	struct budget *budget = &space->host->budget;
@@ -59,6 +66,7 @@ enum grow_answer space_grow(struct space *space, uint32_t class_index, uint32_t 
 	slots_grant_get(space->slots, id, &grant);
 	if (!space_push_grant(space, &grant, false)) {
 		slots_grant_ready(space->slots, id);
+		note_grant(space, &grant);
 		space_ranges_changed(space);
 	}
 	return GROW_COMING;
@@ -71,19 +79,19 @@ void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prew
 	lock_take(&space->lock);
 	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
 	atomic_fetch_add(&space->prewarm_done, prewarmed);
+	slots_grant_get(space->slots, id, &grant);
 	if (error) {
-		slots_grant_get(space->slots, id, &grant);
 		slots_grant_end(space->slots, id);
 		budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes, grant.length);
 		space->granted_bytes -= grant.length;
 		space->stats.grants_failed++;
+		space->grants_short++;
 		if (prewarmed)
 			space_ranges_changed(space);
 	} else {
+		space->grants_short = 0;
 		slots_grant_ready(space->slots, id);
-		slots_grant_get(space->slots, id, &grant);
-		space_note(space, &(struct host_event){ .kind = HOST_EVENT_GRANT, .bytes = grant.length,
-							.class_index = grant.class_index, .share = grant.share });
+		note_grant(space, &grant);
 		space_ranges_changed(space);
 		space_room(space);
 	}

@@ -233,6 +233,18 @@ void host_maintain(struct host *host)
 {
 	uint64_t now_ns = clock_now_ns();
 
+	for (uint32_t i = 0; i < HOST_MAX_SPACES; i++) {
+		struct space *space = NULL;
+
+		lock_take(&host->lock);
+		if (i < host->space_count)
+			space = space_ref(host->spaces[i]);
+		lock_drop(&host->lock);
+		if (!space)
+			break;
+		space_maintain(space);
+		space_unref(&space);
+	}
 	for (uint32_t i = 0; i < HOST_MAX_SESSIONS; i++) {
 		struct session *s = NULL;
 
@@ -261,40 +273,111 @@ uint32_t host_session_list(struct host *host, uint64_t *numbers, uint32_t capaci
 	return n;
 }
 
-int session_info(struct host *host, uint64_t number, struct session_info *ret)
+int session_access(struct host *host, uint64_t number, struct space_access *ret)
 {
 	struct session *s = session_get(host, number);
-	uint64_t oldest = UINT64_MAX, now_ns = clock_now_ns();
-	struct session_info info = { 0 };
 
 	if (!s)
 		return -ENOENT;
-	info.number = number;
-	info.read_only = s->read_only;
-	info.opened_s = s->opened_s;
-	memcpy(info.space, s->space->name, sizeof(info.space));
-	lock_take(&s->lock);
-	info.pid = s->pid; /* these change when the session is attached */
-	info.uid = s->uid;
-	info.rank = s->rank;
-	info.attached = s->state == SESSION_ATTACHED;
-	info.put_plans = s->count[HOLDING_PUT];
-	info.get_plans = s->count[HOLDING_GET];
-	info.handles = s->count[HOLDING_HANDLE];
-	for (uint32_t b = 0; b < SESSION_BUCKETS; b++)
-		for (struct holding *h = s->bucket[b]; h; h = h->next) {
-			if (h->born_ns < oldest)
-				oldest = h->born_ns;
-			if (h->kind == HOLDING_PUT && !h->busy)
-				info.prepared_bytes += put_plan_prepared_bytes(s, h);
+	space_access(s->space, ret);
+	session_unref(&s);
+	return 0;
+}
+
+/* One more holding to show: among the oldest, oldest first. */
+static void show_holding(struct session_info *info, const struct holding *h, uint64_t now_ns)
+{
+	static const char *const kinds[HOLDING_KINDS] = { "put", "get", "handle" };
+	uint64_t age_ns = now_ns > h->born_ns ? now_ns - h->born_ns : 0;
+	uint32_t at = info->shown;
+
+	if (at == SESSION_SHOWN && info->holding[at - 1].age_ns >= age_ns)
+		return;
+	if (at == SESSION_SHOWN)
+		at--;
+	else
+		info->shown++;
+	for (; at && info->holding[at - 1].age_ns < age_ns; at--)
+		info->holding[at] = info->holding[at - 1];
+	info->holding[at] = (struct session_holding){ kinds[h->kind], h->id, age_ns, h->busy, 0, 0 };
+	if (!h->busy) { /* else its request may be writing there */
+		info->holding[at].values = h->values;
+		info->holding[at].bytes = h->sized ? (uint64_t)((double)h->bytes * h->values / h->sized) : 0;
+	}
+}
+
+/* A piece of the table in each stay: what moves meanwhile is seen or not. */
+static void show_holdings(struct session *s, struct session_info *info, uint64_t now_ns)
+{
+	for (uint32_t b = 0; b < SESSION_BUCKETS;) {
+		uint32_t end = b + SESSION_BUCKETS / 64; /* of 4,096 holdings some 64 */
+
+		lock_take(&s->lock);
+		for (; b < end; b++)
+			for (const struct holding *h = s->bucket[b]; h; h = h->next)
+				show_holding(info, h, now_ns);
+		lock_drop(&s->lock);
+	}
+	info->oldest_ms = info->shown ? info->holding[0].age_ns / MILLISECOND : 0;
+}
+
+static void show_ranges(struct session *s, struct session_info *info)
+{
+	struct space *space = s->space;
+	uint32_t id = 0, limit;
+
+	do {
+		uint32_t end = id + INDEX_STEP_KEYS;
+
+		lock_take(&space->lock);
+		limit = slots_grant_limit(space->slots);
+		for (; id < end && id < limit; id++) {
+			struct slots_grant grant;
+
+			if (!slots_grant_get(space->slots, id, &grant) || !grant.ready)
+				continue;
+			info->ranges++;
+			info->acknowledged += s->acknowledged[id / 64] >> (id % 64) & 1;
 		}
-	memcpy(info.error, s->error.text, sizeof(info.error));
+		info->pins = s->pins;
+		info->prepared_bytes = s->prepared_bytes;
+		lock_drop(&space->lock);
+	} while (id < limit);
+}
+
+int session_info(struct host *host, uint64_t number, struct session_info *ret)
+{
+	struct session *s = session_get(host, number);
+	uint64_t now_ns = clock_now_ns();
+
+	if (!s)
+		return -ENOENT;
+	memset(ret, 0, sizeof(*ret));
+	ret->number = number;
+	ret->read_only = s->read_only;
+	ret->opened_s = s->opened_s;
+	ret->gid = s->gid;
+	memcpy(ret->space, s->space->name, sizeof(ret->space));
+	space_access(s->space, &ret->access);
+	ret->quarantined = quarantine_of_session(host, number);
+	lock_take(&s->lock);
+	ret->pid = s->pid; /* these change when the session is attached */
+	ret->uid = s->uid;
+	ret->rank = s->rank;
+	ret->node = s->buffer ? s->node : UINT32_MAX;
+	memcpy(ret->client_id, s->client_id, sizeof(ret->client_id));
+	ret->buffer_bytes = s->buffer_bytes;
+	ret->attached = s->state == SESSION_ATTACHED;
+	ret->put_plans = s->count[HOLDING_PUT];
+	ret->get_plans = s->count[HOLDING_GET];
+	ret->handles = s->count[HOLDING_HANDLE];
+	ret->error_op = s->error_op;
+	ret->error_seq = s->error_seq;
+	ret->error_ms = now_ns > s->error_ns ? (now_ns - s->error_ns) / MILLISECOND : 0;
+	memcpy(ret->error, s->error.text, sizeof(ret->error));
 	lock_drop(&s->lock);
-	lock_take(&s->space->lock);
-	info.pins = s->pins;
-	lock_drop(&s->space->lock);
-	info.oldest_ms = oldest == UINT64_MAX || oldest > now_ns ? 0 : (now_ns - oldest) / MILLISECOND;
-	*ret = info;
+	show_holdings(s, ret, now_ns);
+	show_ranges(s, ret);
 	session_unref(&s);
 	return 0;
 }

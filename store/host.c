@@ -112,7 +112,7 @@ static int host_may_create(struct host *host, const char *name, struct why *why)
 	if (host_find_locked(host, name))
 		return why_set(why, EEXIST, "namespace %s exists", name);
 	if (host->space_count == HOST_MAX_SPACES)
-		return why_set(why, EMFILE, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
+		return why_set(why, ENOSPC, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
 	return 0;
 }
 
@@ -152,6 +152,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		host->config.events.keep(host->config.events.context, "segment", name, serial, segment_fd(space->segment));
 		host->config.events.keep(host->config.events.context, "tables", name, serial, space->tables_fd);
 	}
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_CREATED});
 	*ret = space;
 	return 0;
 }
@@ -178,6 +179,7 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 			break;
 		}
 	lock_drop(&host->lock);
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_REMOVED});
 	space_unref(&space);
 	return 0;
 }
@@ -210,4 +212,17 @@ void host_report(struct host *host, struct host_report *ret)
 		ret->used_bytes += report.slot_bytes;
 		space_unref(&spaces[i]);
 	}
+}
+
+bool host_populating(struct host *host)
+{
+	bool populating = false;
+
+	if (!host->config.populate)
+		return false;
+	lock_take(&host->lock);
+	for (uint32_t i = 0; i < host->space_count && !populating; i++)
+		populating = atomic_load(&host->spaces[i]->prewarm_done) < host->spaces[i]->prewarm_goal;
+	lock_drop(&host->lock);
+	return populating;
 }

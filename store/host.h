@@ -51,7 +51,7 @@ enum host_event_kind {
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
 };
 
-enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_RESET, HOST_WHY_LOST };
+enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST };
 
 struct host_event {
 	enum host_event_kind kind;
@@ -65,8 +65,10 @@ struct host_event {
 
 struct host_events {
 	void *context;
-	/* Under the space lock or none: note a copy, return. @space is never NULL. */
-	void (*note)(void *context, struct space *space, const struct host_event *event);
+	/* Under the space lock or none (SPACE_CREATED and SPACE_REMOVED: none at all): note copies of @count events, in
+	 * this order and without others in between, return. @space is never NULL, @count at most 64. Of SPACE_CREATED and
+	 * SPACE_REMOVED @count is 1. */
+	void (*note)(void *context, struct space *space, const struct host_event *events, uint32_t count);
 	/* Under the space lock: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
 	void (*changed)(void *context, struct space *space, enum host_change what);
 	/* Under the space lock: a record whose name the kernel may know is gone or has another name now. */
@@ -105,8 +107,8 @@ struct space_access {
 
 /* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's; default a quarter of
  * the budget, at most half of what no floor was promised) is promised, and populated in the background as far as others
- * do not hold more than theirs. EEXIST, ENOSPC (floors' sum over the budget: names both),
- * EINVAL (floor cannot hold one grant of each class and share), EMFILE, ENOMEM. *ret is referenced for the caller. */
+ * do not hold more than theirs. EEXIST, ENOSPC (floors' sum over the budget: names both; or as many as one host has),
+ * EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
@@ -115,11 +117,12 @@ struct space *space_ref(struct space *space);
 void space_unref(struct space **space);
 
 uint32_t space_serial(const struct space *space);
+const char *space_name(const struct space *space);
 const struct layout *space_layout(const struct space *space);
 void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
-uint64_t space_generation(const struct space *space);
+uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
 uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* A snapshot of everything that is counted. */
@@ -130,14 +133,25 @@ struct space_report {
 	uint64_t surplus_bytes;  /* granted above its floor */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
+	uint64_t grants_short;   /* grants in a row that found no memory; 0 once one does */
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
-	uint64_t records, pages, hollow_pages, orphans;
+	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
+	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;
 	uint64_t index_bytes, table_bytes; /* memory of the index; touched memory of the tables */
 	uint64_t prewarm_done, prewarm_goal; /* bytes */
 };
 void space_report(struct space *space, struct space_report *ret);
+
+struct space_slots {
+	uint32_t class_index, share;
+	uint64_t slots, free; /* of ready grants */
+};
+/* Slots of each (class, share) from the @first-th on, in the layout's order; returns how many were written, 0 at the end.
+ * @capacity is at most 64: the space lock is held for all of them. */
+uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *slots, uint32_t capacity);
 /* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
 size_t space_stats_text(struct space *space, char *to, size_t capacity);
 
@@ -166,6 +180,8 @@ struct host_report {
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);
+/* Is memory of a floor still being populated? */
+bool host_populating(struct host *host);
 
 /* ---- records, for the mount ---------------------------------------------------------------------------------- */
 
@@ -181,11 +197,22 @@ struct record_info {
 	uint64_t row_bytes;       /* length of `row`, 0 = none */
 	uint64_t values, absent;  /* page values present and missing */
 	int64_t created_s, last_use_s;
+	uint64_t hits;            /* GET_STARTs that used it */
 	bool parent_visible;      /* the parent record is linked and visible */
 	struct key parent_endpoint;
 	uint64_t parent_consumed;
 };
 
+struct record_label { /* a record in a listing */
+	uint32_t number, generation;
+	uint64_t consumed;
+	struct key endpoint;
+};
+
+/* Visible records from *cursor (a record number, 0 at first) on, in the order of their numbers, which stay while others come
+ * and go. Returns how many of @capacity were written, 0 at the end only; *cursor goes on behind the last. The lock is held
+ * for at most 64 records at a time. */
+uint32_t space_record_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity);
 /* Next visible record at or after *cursor (a record number); 1, or 0 at the end. Never holds the lock for long. */
 int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret);
 /* By endpoint key; -ENOENT. Marks its name as known to the kernel when @known. */
@@ -194,10 +221,42 @@ int space_record_find(struct space *space, const struct key *endpoint, bool know
 int space_record_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
 /* Evicts it whole: -EBUSY, -ENOTEMPTY, -ENOENT. With @check_only nothing is done but the checks. */
 int space_record_evict(struct space *space, uint32_t number, uint32_t generation, bool check_only, struct why *why);
+/* An operator's pin, kept until it is taken back, the record goes or the namespace is reset; idempotent. -ENOSPC over a tenth
+ * of the floor: the sentence has both numbers; -ENOENT. Short, under the space lock. */
+int space_record_pin(struct space *space, uint32_t number, uint32_t generation, struct why *why);
+int space_record_unpin(struct space *space, uint32_t number, uint32_t generation, struct why *why);
+/* The row goes. -ENODATA without one, -ENOENT, -EBUSY while the record is pinned by anybody, WHOLE or being filled. */
+int space_record_drop_row(struct space *space, uint32_t number, uint32_t generation, struct why *why);
 /* Bytes of `pages` (@row false) or `row` from @offset on: page, class, share, each value with its padding. At most
  * @bytes, short only at the end; the record is pinned meanwhile, so bytes are never another's. -ENODATA where a value is
  * absent, -ENOENT, -EIO. Blocks on the tier. */
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes);
+
+/* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
+
+/* As space_record_list, of those records that one can resume from now. A chain of n records costs n steps to list; that it
+ * is broken is believed until a value is committed, and within one @listing (any number that others do not have) for a
+ * quarter of a second. */
+uint32_t space_checkpoint_list(struct space *space, uint64_t listing, uint32_t *cursor, struct record_label *ret,
+			       uint32_t capacity);
+/* By endpoint key; -ENOENT: there is no such record, or one cannot resume from it now. A look at its chain that nobody has
+ * looked at before takes a step a record, in stays of 64 under the lock. */
+int space_checkpoint_find(struct space *space, const struct key *endpoint, struct record_info *ret);
+/* By number and generation. */
+int space_checkpoint_get(struct space *space, uint32_t number, uint32_t generation, struct record_info *ret);
+
+/* ---- one page by its key ----------------------------------------------------------------------------------------- */
+
+struct page_info {
+	uint64_t bytes;    /* of all its values, class after class, share after share, each with its padding */
+	uint64_t consumed; /* tokens at its end */
+	int64_t created_s, last_use_s; /* of its record */
+};
+/* -ENOENT: none of its values is there. */
+int space_page_find(struct space *space, const struct key *key, struct page_info *ret);
+/* Bytes of the page from @offset on, as space_record_read of its place in `pages`. The key is looked up anew: its own bytes
+ * wherever it stands meanwhile, -ENOENT when it has gone. */
+ssize_t space_page_read(struct space *space, const struct key *key, uint64_t offset, void *to, size_t bytes);
 
 #endif

@@ -6,6 +6,9 @@
  * without the lock; then, in one short stay under it, the keys are looked up, what exists is pinned (so that making
  * room cannot evict it), and key by key each wanted value is answered: EXISTS, INFLIGHT, DUPLICATE or a fresh slot.
  * A group that gets no room is undone whole and the chunk is begun again behind it.
+ *
+ * The plan pins what its groups name as each begins. What later groups of the chunk name was looked up already, so before
+ * anything is evicted it is pinned too, until the stay ends (chunk_hold).
  */
 #include "store/put_private.h"
 
@@ -26,9 +29,13 @@ struct chunk {
 	uint32_t from, count;      /* keys of the call */
 	uint32_t new_values;
 	uint32_t unknown;          /* keys that have no place yet: how many slots are made free at a time */
+	uint32_t pinned_to;        /* keys before this one are pinned by the plan */
+	uint32_t held;             /* records pinned for the stay */
+	bool known, holds;         /* some key has a place; what has one is held */
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
+	uint32_t hold[INDEX_STEP_KEYS];
 	uint64_t seen[16];         /* bits, by hash: a key was named in this chunk, so look again before naming another */
 };
 
@@ -219,6 +226,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 	}
 	lock_take(&space->lock);
 	plan->serial = ++space->plan_serial;
+	plan->generation = atomic_load(&space->generation);
 	space->stats.put_calls++;
 	space->stats.put_plans++;
 	index_tick(space->index);
@@ -234,6 +242,36 @@ int put_start_begin(struct put_start *call, struct why *why)
 
 /* ---- room ---------------------------------------------------------------------------------------------------- */
 
+/* Under the lock, before room is made: pins what keys that no group has come to yet were found at. */
+static void chunk_hold(struct chunk *k)
+{
+	if (!k->known || k->holds)
+		return;
+	k->holds = true;
+	for (uint32_t i = k->pinned_to; i < k->count; i++) {
+		uint32_t record = k->hits[i].record;
+
+		if (record == INDEX_NONE || (k->held && k->hold[k->held - 1] == record) ||
+		    index_record(k->space->index, record)->state != RECORD_LIVE)
+			continue;
+		space_pin(k->space, record);
+		k->hold[k->held++] = record;
+	}
+}
+
+/* Under the lock, at the end of the stay: hits are not to be used any more. */
+static void chunk_let_go(struct chunk *k)
+{
+	while (k->held)
+		space_unpin(k->space, k->hold[--k->held]);
+}
+
+static bool chunk_room(struct chunk *k, const struct put_class *class, uint32_t want)
+{
+	chunk_hold(k); /* before the first victim goes */
+	return room_make(k->call->session, class->number, class->share, want);
+}
+
 /* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
  * anywhere. If there is none, room is made for all keys of the chunk that have no place yet. */
 static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run)
@@ -242,7 +280,7 @@ static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_
 	struct slots *slots = k->space->slots;
 	struct slots_filter filter = session_filter(k->call->session);
 
-	if (!slots_free_count(slots, class->number, class->share, filter) && !room_make(k->call->session, class->number, class->share, want))
+	if (!slots_free_count(slots, class->number, class->share, filter) && !chunk_room(k, class, want))
 		return SLOTS_NONE;
 	slots_seek(slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
 	return slots_take(slots, &class->cursor, filter);
@@ -458,6 +496,23 @@ static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uin
 	return CHUNK_DONE;
 }
 
+/* Under the lock: key @i was found at a page without values, which keeps its name only while something hangs off it: a
+ * victim, perhaps. So room is made first, for one value of each class, and then the key is looked for again. False: there
+ * is no room. */
+static bool look_again_with_room(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
+{
+	struct put_start *call = k->call;
+	struct slots_filter filter = session_filter(call->session);
+
+	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++)
+		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
+		    !chunk_room(k, class, 1))
+			return false;
+	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
+	k->unknown += k->hits[i].record == INDEX_NONE;
+	return true;
+}
+
 /* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
 static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
 {
@@ -470,6 +525,9 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
 		k->unknown -= hit->record != INDEX_NONE;
 	}
+	if (hit->record != INDEX_NONE && !hit->present && !index_page_has_value(k->space->index, hit->record, hit->page) &&
+	    !look_again_with_room(k, g, i, consumed))
+		return CHUNK_NOROOM;
 	if (hit->record != INDEX_NONE) {
 		r = put_known(k, g, i, consumed);
 	} else if (wants_any(k, g, consumed)) {
@@ -655,19 +713,25 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 	vec32_push(&plan->pins, record);
 }
 
+/* Under the lock: where the chunk's keys stand now. */
+static void chunk_look(struct chunk *k)
+{
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	k->unknown = 0;
+	for (uint32_t i = 0; i < k->count; i++)
+		k->unknown += k->hits[i].record == INDEX_NONE;
+	k->known = k->unknown < k->count;
+	k->pinned_to = k->held = 0;
+	k->holds = false;
+}
+
 /* Under the lock: works through the chunk. Returns how many keys were done; *noroom: the group of the next one must be
  * undone. */
 static uint32_t chunk_work(struct chunk *k, bool *noroom)
 {
 	struct put_start *call = k->call;
-	uint32_t i = 0, pinned_to = 0;
-	bool known;
+	uint32_t i = 0;
 
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
-	k->unknown = 0;
-	for (uint32_t j = 0; j < k->count; j++)
-		k->unknown += k->hits[j].record == INDEX_NONE;
-	known = k->unknown < k->count;
 	*noroom = false;
 	while (i < k->count) {
 		const struct put_group *g = &call->groups[call->group];
@@ -680,9 +744,9 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			*noroom = true; /* its keys are passed over outside */
 			return i;
 		}
-		if (pinned_to < end && known) /* pins of one group stand together in the plan */
-			for (pinned_to = i; pinned_to < end; pinned_to++)
-				chunk_pin(k, pinned_to);
+		if (k->pinned_to < end && k->known) /* pins of one group stand together in the plan */
+			for (k->pinned_to = i; k->pinned_to < end; k->pinned_to++)
+				chunk_pin(k, k->pinned_to);
 		for (; i < end; i++) {
 			if (g->flags & PUT_ROW_ONLY) {
 				call->previous = k->keys[i];
@@ -746,12 +810,33 @@ static void call_undo(struct put_start *call)
 	put_plan_finish(call->session, plan, 0);
 }
 
+/* What sessions/<id> shows of the plan: once for a call, since counting value by value costs 8 ns each. */
+static void note_size(const struct put_start *call, const struct layout *layout)
+{
+	const struct tables *tables = &call->session->space->tables;
+	struct put_plan *plan = call->p;
+	uint64_t bytes = 0;
+
+	plan->holding.values = plan->holding.sized = call->new_values;
+	if (layout->page_columns + layout->row_columns == 1) {
+		plan->holding.bytes = call->new_values * layout->class[0].share[0].slot_bytes;
+		return;
+	}
+	for (uint32_t i = 0; i < plan->groups; i++)
+		for (uint32_t v = GROUP_FROM(plan, i, values); v < plan->group[i].values && plan->group[i].status == PUT_OK; v++) {
+			const struct entry *e = &tables->entries[plan->values.at[v]];
+
+			bytes += layout->class[e->class_index].share[e->share].slot_bytes;
+		}
+	plan->holding.bytes = bytes;
+}
+
 int put_start_step(struct put_start *call, struct why *why)
 {
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = call->p, .layout = space->layout };
 	uint32_t stop = call->key + PUT_STEP_KEYS;
-	bool noroom = false, over;
+	bool noroom = false, over, stale;
 
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
@@ -765,13 +850,22 @@ int put_start_step(struct put_start *call, struct why *why)
 		lock_take(&space->lock);
 		k.new_values = 0;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
-		if (!over)
+		stale = put_plan_stale(call->p, space);
+		if (!over && !stale) {
+			chunk_look(&k);
 			call->key += chunk_work(&k, &noroom);
+			chunk_let_go(&k);
+		}
 		space->stats.put_new += k.new_values;
 		space->stats.slots_prepared += k.new_values;
 		call->new_values += k.new_values;
 		space_look_ahead(space);
 		lock_drop(&space->lock);
+		if (stale) {
+			call_undo(call);
+			return why_set(why, ESTALE, "the namespace was reset, to generation %llu, while the plan began",
+				       (unsigned long long)space_generation(space));
+		}
 		if (over) {
 			call_undo(call);
 			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
@@ -785,6 +879,7 @@ int put_start_step(struct put_start *call, struct why *why)
 		put_plan_finish(call->session, call->p, 0);
 		return 0;
 	}
+	note_size(call, space->layout);
 	session_unclaim(call->session, &call->p->holding);
 	return 0;
 }

@@ -84,7 +84,8 @@ struct put_start {
 /* Number of answers that PUT_START writes, to check the call buffer against. UINT64_MAX: the mask names no class. */
 uint64_t put_answer_count(const struct layout *layout, uint32_t class_mask, uint32_t keys, uint32_t groups);
 
-/* EINVAL, EROFS (read-only session), EEXIST (plan in use), EALREADY (plan ended), EDQUOT (too many plans). */
+/* EINVAL, EROFS (read-only session), EEXIST (plan in use), EALREADY (plan ended), EDQUOT (too many plans). A step is ESTALE
+ * when the namespace was reset since. */
 int put_start_begin(struct put_start *call, struct why *why);
 int put_start_step(struct put_start *call, struct why *why); /* 0, STEP_MORE or an error, which undid everything */
 
@@ -98,12 +99,14 @@ struct put_end {
 	/* out */
 	uint32_t done;
 	uint32_t outcome; /* enum put_status of the plan when it has ended, else PUT_OK */
-	/* private to put_end.c: what is done next */
+	/* private to put_end.c: groups that a reset took, and what is done next */
+	uint32_t stale;
 	struct put_plan *p;
 	uint32_t group, value, record, pin;
 };
 
-/* ENOENT (unknown plan), EALREADY (ended: outcome is set), EINVAL (range), EBUSY (another request is at it). */
+/* ENOENT (unknown plan), EALREADY (ended: outcome is set), EINVAL (range), EBUSY (another request is at it). The last step
+ * of a commit is ESTALE when groups were lost because the namespace was reset since the plan began; all outputs are set. */
 int put_end_begin(struct put_end *call, struct why *why);
 int put_end_step(struct put_end *call, struct why *why);
 

@@ -66,7 +66,9 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 		}
 		lock_drop(&space->lock);
 	} while (!left);
+	space_retire(space);
 	group->status = status;
+	plan->holding.values -= group->values - GROUP_FROM(plan, i, values);
 	plan->any_lost |= status == PUT_LOST;
 	plan->open--;
 }
@@ -107,6 +109,7 @@ int put_end_begin(struct put_end *call, struct why *why)
 
 	call->done = 0;
 	call->outcome = PUT_OK;
+	call->stale = 0;
 	if (call->session->read_only)
 		return why_set(why, EROFS, "the session was opened read-only");
 	if (!call->plan)
@@ -208,6 +211,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		return false;
 	space->stats.groups_committed++;
 	group->status = PUT_COMMITTED;
+	plan->holding.values -= group->values - GROUP_FROM(plan, call->group, values);
 	plan->any_committed = true;
 	plan->open--;
 	return true;
@@ -242,17 +246,21 @@ static void commit_some(struct put_end *call, struct space *space, uint32_t last
 
 	commit_prefetch(call, space);
 	lock_take(&space->lock);
+	space_notes_begin(space);
 	while (call->group < last && left) {
 		struct plan_group *group = &call->p->group[call->group];
 		bool open = group->status == PUT_OK || group->status == PUT_PENDING;
 
 		if (open && !group->published && GROUP_FROM(call->p, call->group, waits) != group->waits)
 			break; /* asked about without the lock first */
+		if (open && !group->published && put_plan_stale(call->p, space))
+			break; /* likewise */
 		if (open && !commit_group(call, space, &left))
 			break;
 		answer_group(call);
 		left -= left > 0;
 	}
+	space_notes_end(space);
 	space_committed(space);
 	space_room(space); /* what was committed may be evicted */
 	lock_drop(&space->lock);
@@ -270,6 +278,7 @@ static bool whole_may_commit(struct put_end *call, struct space *space)
 		return true;
 	}
 	if (state == PUT_LOST) {
+		call->stale += put_plan_stale(plan, space); /* that is why */
 		put_group_undo(call->session, plan, call->group, PUT_LOST, NULL);
 	} else {
 		group->status = PUT_PENDING;
@@ -299,18 +308,29 @@ int put_end_step(struct put_end *call, struct why *why)
 			answer_group(call);
 			continue;
 		}
+		if (open && !group->published && put_plan_stale(call->p, space)) {
+			call->stale++;
+			put_group_undo(call->session, call->p, call->group, PUT_LOST, NULL);
+			answer_group(call);
+			continue;
+		}
 		if (open && !group->published && GROUP_FROM(call->p, call->group, waits) != group->waits &&
 		    !whole_may_commit(call, space))
 			continue;
 		commit_some(call, space, last);
 	}
+	if (call->commit)
+		space_retire(space);
 	if (call->p->open) {
 		session_unclaim(call->session, &call->p->holding);
-		return 0;
+	} else {
+		call->outcome = put_plan_outcome(call->p);
+		put_plan_finish(call->session, call->p, call->seq);
 	}
-	call->outcome = put_plan_outcome(call->p);
-	put_plan_finish(call->session, call->p, call->seq);
-	return 0;
+	if (!call->stale)
+		return 0;
+	return why_set(why, ESTALE, "plan %llu: the namespace was reset, to generation %llu, since it began; %u groups are lost",
+		       (unsigned long long)call->plan, (unsigned long long)space_generation(space), call->stale);
 }
 
 /* ---- other ends ------------------------------------------------------------------------------------------------- */
@@ -392,25 +412,6 @@ void put_plan_destroy(struct holding *holding)
 	vec32_free(&plan->pins);
 	vec32_free(&plan->records);
 	free(plan);
-}
-
-/* Called under the session lock for an idle plan. */
-uint64_t put_plan_prepared_bytes(const struct session *s, const struct holding *holding)
-{
-	const struct put_plan *plan = (const struct put_plan *)holding;
-	const struct layout *layout = s->space->layout;
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < plan->groups; i++) {
-		if (plan->group[i].status != PUT_OK && plan->group[i].status != PUT_PENDING)
-			continue;
-		for (uint32_t v = GROUP_FROM(plan, i, values); v < plan->group[i].values; v++) {
-			const struct entry *e = &s->space->tables.entries[plan->values.at[v]];
-
-			bytes += layout->class[e->class_index].share[e->share].slot_bytes;
-		}
-	}
-	return bytes;
 }
 
 struct put_plan **put_plan_next(struct put_plan *plan)

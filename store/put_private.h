@@ -33,6 +33,7 @@ struct put_plan {
 	struct put_plan *next_unacked;
 	uint64_t end_seq;
 	uint64_t pending_since_ns; /* 0 = no group is PENDING */
+	uint64_t generation;       /* of the space when it began: of an older one nothing can be committed any more */
 	uint32_t serial;           /* of the plan in its space: owner of its groups */
 	uint32_t groups, open;     /* all; those that have not ended */
 	uint32_t group_capacity;
@@ -56,6 +57,12 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 /* Under the lock: makes up to @want slots of (class, share) free, at least one: by letting victims go, unless there are
  * free slots that the session has yet to acknowledge, or the budget has room for another grant. */
 bool room_make(struct session *session, uint32_t class_index, uint32_t share, uint32_t want);
+
+/* Has the space been reset since? Only under the lock does the answer stay true. */
+static inline bool put_plan_stale(const struct put_plan *plan, const struct space *space)
+{
+	return plan->generation != atomic_load(&space->generation);
+}
 
 /* The plan has no open group: out of the session's table, its groups' numbers kept until @seq is acknowledged. */
 void put_plan_finish(struct session *session, struct put_plan *plan, uint64_t seq);

@@ -75,6 +75,17 @@ static void quarantine_take_out(struct host *host, uint64_t session, bool all)
 	}
 }
 
+uint32_t quarantine_of_session(struct host *host, uint64_t session)
+{
+	uint32_t slots = 0;
+
+	lock_take(&host->lock);
+	for (const struct quarantine *q = host->quarantine; q; q = q->next)
+		slots += q->session == session ? q->count : 0;
+	lock_drop(&host->lock);
+	return slots;
+}
+
 void quarantine_free_session(struct host *host, uint64_t session)
 {
 	quarantine_take_out(host, session, false);

@@ -2,22 +2,19 @@
  *
  * Records as the mount shows them: walking, finding, describing, reading, evicting.
  */
-#include "store/host.h"
-
 #include <errno.h>
 #include <string.h>
 
-#include "store/space.h"
+#include "store/records_private.h"
 
-static bool record_current(struct space *space, uint32_t number, uint32_t generation)
+bool record_current(struct space *space, uint32_t number, uint32_t generation)
 {
 	lock_assert_held(&space->lock);
 	return number < index_record_limit(space->index) && index_record_visible(space->index, number) &&
 	       index_record(space->index, number)->generation == generation;
 }
 
-/* Bytes of one page as `pages` shows it: every column's slot. */
-static uint64_t page_stride(const struct layout *layout)
+uint64_t records_page_bytes(const struct layout *layout)
 {
 	uint64_t bytes = 0;
 
@@ -45,7 +42,7 @@ static void describe_parent(struct space *space, const struct record *record, st
 	index_record_name(space->index, record->parent, &ret->parent_consumed, &ret->parent_endpoint);
 }
 
-static void describe(struct space *space, uint32_t number, struct record_info *ret)
+void record_describe(struct space *space, uint32_t number, struct record_info *ret)
 {
 	const struct layout *layout = space->layout;
 	const struct record *record = index_record(space->index, number);
@@ -64,7 +61,7 @@ static void describe(struct space *space, uint32_t number, struct record_info *r
 	ret->pages = record->pages;
 	ret->pins = record->pins;
 	ret->children = record->children;
-	ret->page_bytes = record->pages * page_stride(layout);
+	ret->page_bytes = record->pages * records_page_bytes(layout);
 	for (uint32_t c = 0; c < layout->row_columns; c++) {
 		bool committed;
 
@@ -73,6 +70,7 @@ static void describe(struct space *space, uint32_t number, struct record_info *r
 	ret->row_bytes = ret->row_values ? row_stride(layout) : 0;
 	ret->created_s = entry->created_s;
 	ret->last_use_s = entry->last_use_s;
+	ret->hits = entry->hits;
 	describe_parent(space, record, ret);
 }
 
@@ -106,6 +104,29 @@ static int count_values(struct space *space, struct record_info *info)
 	return 0;
 }
 
+uint32_t space_record_list(struct space *space, uint32_t *cursor, struct record_label *ret, uint32_t capacity)
+{
+	uint32_t n = 0, end, limit;
+
+	do {
+		lock_take(&space->lock);
+		end = *cursor + INDEX_STEP_KEYS;
+		while (n < capacity && *cursor < end) {
+			uint32_t number = index_next_record(space->index, cursor);
+
+			if (number == INDEX_NONE)
+				break;
+			ret[n].number = number;
+			ret[n].generation = index_record(space->index, number)->generation;
+			index_record_name(space->index, number, &ret[n].consumed, &ret[n].endpoint);
+			n++;
+		}
+		limit = index_record_limit(space->index);
+		lock_drop(&space->lock);
+	} while (n < capacity && *cursor < limit);
+	return n;
+}
+
 int space_record_next(struct space *space, uint32_t *cursor, struct record_info *ret)
 {
 	for (;;) {
@@ -115,7 +136,7 @@ int space_record_next(struct space *space, uint32_t *cursor, struct record_info 
 		number = index_next_record(space->index, cursor);
 		limit = index_record_limit(space->index);
 		if (number != INDEX_NONE)
-			describe(space, number, ret);
+			record_describe(space, number, ret);
 		lock_drop(&space->lock);
 		if (number != INDEX_NONE)
 			return 1;
@@ -133,7 +154,7 @@ int space_record_find(struct space *space, const struct key *endpoint, bool know
 	if (number != INDEX_NONE && !index_record_visible(space->index, number))
 		number = INDEX_NONE;
 	if (number != INDEX_NONE) {
-		describe(space, number, ret);
+		record_describe(space, number, ret);
 		if (known)
 			index_record(space->index, number)->flags |= RECORD_FLAG_KNOWN;
 	}
@@ -148,7 +169,7 @@ int space_record_get(struct space *space, uint32_t number, uint32_t generation, 
 	lock_take(&space->lock);
 	current = record_current(space, number, generation);
 	if (current)
-		describe(space, number, ret);
+		record_describe(space, number, ret);
 	lock_drop(&space->lock);
 	return current ? count_values(space, ret) : -ENOENT;
 }
@@ -175,6 +196,49 @@ int space_record_evict(struct space *space, uint32_t number, uint32_t generation
 	return r;
 }
 
+static int record_hold(struct space *space, uint32_t number, uint32_t generation, bool hold, struct why *why)
+{
+	bool changed;
+	int r;
+
+	lock_take(&space->lock);
+	r = record_current(space, number, generation) ? space_hold(space, number, hold, &changed, why) :
+							why_set(why, ENOENT, "the record is gone");
+	lock_drop(&space->lock);
+	return r;
+}
+
+int space_record_pin(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	return record_hold(space, number, generation, true, why);
+}
+
+int space_record_unpin(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	return record_hold(space, number, generation, false, why);
+}
+
+int space_record_drop_row(struct space *space, uint32_t number, uint32_t generation, struct why *why)
+{
+	struct host_event event = { .kind = HOST_EVENT_ROW_DROPPED, .why = HOST_WHY_HAND };
+	struct index_sink sink = space_sink(space);
+	int r;
+
+	lock_take(&space->lock);
+	if (!record_current(space, number, generation)) {
+		r = why_set(why, ENOENT, "the record is gone");
+	} else {
+		index_record_name(space->index, number, &event.consumed, &event.endpoint);
+		r = index_drop_row(space->index, number, &sink, why);
+	}
+	if (!r) {
+		space_note(space, &event);
+		space_room(space);
+	}
+	lock_drop(&space->lock);
+	return r;
+}
+
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
 struct piece {
@@ -187,7 +251,7 @@ struct piece {
 static int locate(struct space *space, uint32_t number, bool row, uint64_t offset, struct piece *ret)
 {
 	const struct layout *layout = space->layout;
-	uint64_t stride = row ? row_stride(layout) : page_stride(layout);
+	uint64_t stride = row ? row_stride(layout) : records_page_bytes(layout);
 	uint16_t page = row ? INDEX_PAGE_ROW : (uint16_t)(offset / stride);
 	uint64_t within = row ? offset : offset % stride;
 
@@ -238,7 +302,7 @@ static uint64_t file_size(struct space *space, uint32_t number, bool row)
 {
 	const struct record *record = index_record(space->index, number);
 
-	return row ? row_stride(space->layout) : record->pages * page_stride(space->layout);
+	return row ? row_stride(space->layout) : record->pages * records_page_bytes(space->layout);
 }
 
 /* One piece at @offset: held by a pin while it is read. Bytes, 0 at the end, or an error. */
@@ -246,7 +310,8 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 			  size_t bytes)
 {
 	struct piece piece = { 0 };
-	uint64_t size = 0, n;
+	struct key endpoint;
+	uint64_t size = 0, n, consumed = 0;
 	int r = 0;
 
 	lock_take(&space->lock);
@@ -259,8 +324,10 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 		if (bytes > size - offset)
 			bytes = (size_t)(size - offset);
 		r = locate_run(space, number, row, offset, offset + bytes, &piece);
-		if (!r)
+		if (!r) {
 			space_pin(space, number);
+			index_record_name(space->index, number, &consumed, &endpoint);
+		}
 	}
 	lock_drop(&space->lock);
 	if (offset >= size || r)
@@ -276,9 +343,19 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 	}
 	lock_take(&space->lock);
 	space_unpin(space, number);
-	if (r)
+	if (r) {
+		struct host_event event = {
+			.kind = HOST_EVENT_CORRUPT,
+			.pages = row ? INDEX_PAGE_ROW : (uint32_t)(offset / records_page_bytes(space->layout)),
+		};
+
 		space->stats.read_errors++;
+		event.consumed = consumed;
+		event.endpoint = endpoint;
+		space_note(space, &event);
+	}
 	lock_drop(&space->lock);
+	space_retire(space);
 	return r ? r : (ssize_t)n;
 }
 

@@ -43,6 +43,10 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	bool row = layout_is_row(space->layout, class_index);
 	struct slots_usage usage;
 
+	if (!free && atomic_load(&space->hidden)) { /* what nobody finds any more goes first */
+		index_retire(space->index, &sink, &space->stats.values_reset);
+		free = slots_free_count(space->slots, class_index, share, filter);
+	}
 	if (!free && slots_free_count(space->slots, class_index, share, any))
 		return false;
 	if (!free && grow(s, class_index, share)) {
@@ -55,6 +59,7 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 		return free > 0; /* no victim is of this size */
 	uint32_t steps = 0;
 
+	space_notes_begin(space);
 	for (; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
 		uint32_t before = free;
 		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
@@ -65,6 +70,7 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 		free = slots_free_count(space->slots, class_index, share, filter);
 		space->stats.values_evicted += free > before ? free - before : 0;
 	}
+	space_notes_end(space);
 	if (!free && steps == MAX_STEPS) { /* there is more: it is told to try again, from outside this stay */
 		space_refused(space, s->number);
 		atomic_store(&space->host->room_made, true);

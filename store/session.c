@@ -135,6 +135,12 @@ struct space *session_space(const struct session *session)
 
 /* ---- who is attached ------------------------------------------------------------------------------------------ */
 
+/* Under the space lock. The pid does not change once the session is attached. */
+static void note_session(const struct session *s, enum host_event_kind kind)
+{
+	space_note(s->space, &(struct host_event){.kind = kind, .number = s->number, .pid = s->pid});
+}
+
 static void attached_enter(struct session *s)
 {
 	struct space *space = s->space;
@@ -143,6 +149,7 @@ static void attached_enter(struct session *s)
 	s->next_attached = space->attached;
 	space->attached = s;
 	space->stats.sessions++;
+	note_session(s, HOST_EVENT_SESSION_ATTACHED);
 	lock_drop(&space->lock);
 }
 
@@ -158,6 +165,7 @@ static void attached_leave(struct session *s)
 		at = &(*at)->next_attached;
 	*at = s->next_attached;
 	space->stats.sessions--;
+	note_session(s, HOST_EVENT_SESSION_ENDED);
 	last = !space->attached;
 	if (last)
 		atomic_store(&space->idle_since_ns, clock_now_ns());
@@ -556,6 +564,7 @@ void session_note_error(struct session *s, uint64_t seq, uint32_t op, const stru
 	lock_take(&s->lock);
 	s->error_seq = seq;
 	s->error_op = op;
+	s->error_ns = clock_now_ns();
 	s->error = *why;
 	lock_drop(&s->lock);
 }

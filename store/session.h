@@ -49,8 +49,8 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 void session_release(struct session *session);
 /* The process that attached session @number is gone: the session ends if it had not, its quarantine is freed. */
 void host_process_gone(struct host *host, uint64_t number);
-/* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens. About once a
- * second. */
+/* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens, lets go what
+ * resets left. About once a second. */
 void host_maintain(struct host *host);
 
 /* ---- around each request ------------------------------------------------------------------------------------- */
@@ -72,21 +72,45 @@ int session_ack_ranges(struct session *session, const struct session_ack *acks, 
 void session_note_error(struct session *session, uint64_t seq, uint32_t op, const struct why *why);
 void session_last_error(struct session *session, uint64_t *seq, uint32_t *op, struct why *ret);
 
+#define SESSION_SHOWN 64u /* plans and handles that are shown each by itself: the oldest */
+
+struct session_holding {
+	const char *kind; /* "put", "get", "handle" */
+	uint64_t id;
+	uint64_t age_ns;
+	bool busy;        /* a request works on it now: values and bytes are not told, 0 */
+	uint32_t values;  /* put: given slots and not ended; get: handed out; handle: keys that hit, to be transferred */
+	uint64_t bytes;   /* of them: put: of slots; get, handle: without padding. In proportion once some of them ended */
+};
+
 struct session_info {
 	uint64_t number;
 	pid_t pid;            /* display only */
 	uid_t uid;
-	uint32_t rank;
+	gid_t gid;
+	uint32_t rank, node;  /* SESSION_RANK_NONE, 0xffffffff = none */
+	uint8_t client_id[16];
 	bool read_only, attached;
 	char space[HOST_MAX_NAME + 1];
+	struct space_access access; /* of its namespace */
 	uint32_t put_plans, get_plans, handles;
-	uint64_t prepared_bytes; /* of plans that no request works on */
+	uint64_t prepared_bytes; /* slots of its open put plans */
+	uint64_t buffer_bytes;   /* of its call buffer, 0 before ATTACH */
 	uint32_t pins;           /* records held by its plans and handles */
+	uint32_t quarantined;    /* slots of its ended puts that wait for its process to be gone */
+	uint32_t ranges, acknowledged; /* ready ones; of them, acknowledged */
 	int64_t opened_s;
 	uint64_t oldest_ms;   /* age of the oldest plan or handle */
+	uint32_t shown;       /* of `holding`, oldest first; there are put_plans + get_plans + handles of them */
+	struct session_holding holding[SESSION_SHOWN];
+	uint64_t error_seq, error_ms; /* request that failed last, how long ago */
+	uint32_t error_op;            /* its number in the ABI, 0 = none failed */
 	char error[480];
 };
 uint32_t host_session_list(struct host *host, uint64_t *numbers, uint32_t capacity);
-int session_info(struct host *host, uint64_t number, struct session_info *ret); /* -ENOENT */
+/* A snapshot; -ENOENT. Walks everything that the session holds, in pieces: none of its locks is held for long. */
+int session_info(struct host *host, uint64_t number, struct session_info *ret);
+/* Of its namespace; -ENOENT. */
+int session_access(struct host *host, uint64_t number, struct space_access *ret);
 
 #endif

@@ -35,6 +35,9 @@ struct holding {
 	uint64_t used_ns;     /* (session lock) end of the last request that worked on it */
 	enum holding_kind kind;
 	bool busy;            /* (session lock) a request works on it */
+	uint32_t values;      /* for sessions/<id>: what it had when a request last left it (session_unclaim) */
+	uint32_t sized;       /* values that `bytes` is the size of */
+	uint64_t bytes;
 };
 
 struct ended { /* an ended plan or handle: what a later request for it is answered */
@@ -87,6 +90,7 @@ struct session {
 	uint32_t ended_next;        /* (lock) */
 	uint64_t error_seq;         /* (lock) */
 	uint32_t error_op;          /* (lock) */
+	uint64_t error_ns;          /* (lock) when */
 	struct why error;           /* (lock) */
 
 	struct session *next_attached;                /* (space lock) */
@@ -148,7 +152,6 @@ void handle_end(struct session *session, struct holding *holding);
 void handle_destroy(struct holding *holding);
 void get_plan_end(struct session *session, struct holding *holding);
 void get_plan_destroy(struct holding *holding);
-uint64_t put_plan_prepared_bytes(const struct session *session, const struct holding *holding);
 struct put_plan **put_plan_next(struct put_plan *plan);
 uint64_t put_plan_end_seq(const struct put_plan *plan);
 

@@ -4,6 +4,7 @@
  */
 #include "store/space.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static int space_tables(struct space *space, uint64_t budget, uint32_t *ret_entr
 		.records = (uint32_t)names,
 		.groups = SPACE_GROUPS,
 		.entries = (uint32_t)(entries + hollow),
-		.generation = space->generation,
+		.generation = atomic_load(&space->generation),
 		.identity = space->layout->identity,
 		.fingerprint = space->layout->fingerprint,
 	};
@@ -212,6 +213,8 @@ static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t n
 		.hollow_count = space->tables.entry_capacity - entry_limit,
 		.gone = space->host->config.events.record_gone ? space_record_gone : NULL,
 		.gone_context = space,
+		.news = space->host->config.events.note ? space_news : NULL,
+		.news_context = space,
 	};
 	int r = index_new(&index, &space->index, why);
 
@@ -278,7 +281,7 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	atomic_store(&space->refs, 1);
 	space->layout = layout;
 	space->tables_fd = -1;
-	space->generation = 1;
+	atomic_store(&space->generation, 1);
 	space->leaving = SLOTS_NONE;
 	atomic_store(&space->idle_since_ns, clock_now_ns());
 	space->access = *access;
@@ -335,6 +338,11 @@ uint32_t space_serial(const struct space *space)
 	return space->serial;
 }
 
+const char *space_name(const struct space *space)
+{
+	return space->name;
+}
+
 const struct layout *space_layout(const struct space *space)
 {
 	return space->layout;
@@ -347,7 +355,7 @@ struct segment *space_segment(struct space *space)
 
 uint64_t space_generation(const struct space *space)
 {
-	return space->generation;
+	return atomic_load(&space->generation);
 }
 
 uint64_t space_floor_bytes(const struct space *space)
@@ -440,12 +448,90 @@ void space_unpin(struct space *space, uint32_t record)
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
 
+static void hand_on_notes(struct space *space)
+{
+	const struct host_events *events = &space->host->config.events;
+
+	events->note(events->context, space, space->notes, space->note_count);
+	space->note_count = 0;
+}
+
+/* Under the lock, between begin and end. */
+static struct host_event *next_note(struct space *space)
+{
+	if (space->note_count == SPACE_NOTES)
+		hand_on_notes(space);
+	return &space->notes[space->note_count++];
+}
+
 void space_note(struct space *space, const struct host_event *event)
 {
 	const struct host_events *events = &space->host->config.events;
 
-	if (events->note)
-		events->note(events->context, space, event);
+	if (!events->note)
+		return;
+	if (lock_held(&space->lock) && space->noting)
+		*next_note(space) = *event;
+	else
+		events->note(events->context, space, event, 1);
+}
+
+void space_notes_begin(struct space *space)
+{
+	lock_assert_held(&space->lock);
+	assert(!space->noting && !space->note_count);
+	space->noting = true;
+}
+
+void space_notes_end(struct space *space)
+{
+	lock_assert_held(&space->lock);
+	assert(space->noting);
+	if (space->note_count)
+		hand_on_notes(space);
+	space->noting = false;
+}
+
+_Static_assert((int)INDEX_NEWS_STORED == HOST_EVENT_STORED && (int)INDEX_NEWS_EVICTED == HOST_EVENT_EVICTED &&
+		       (int)INDEX_NEWS_TRIMMED == HOST_EVENT_TRIMMED &&
+		       (int)INDEX_NEWS_ROW_DROPPED == HOST_EVENT_ROW_DROPPED,
+	       "the same numbers");
+_Static_assert((int)INDEX_WHY_ROOM == HOST_WHY_ROOM && (int)INDEX_WHY_HAND == HOST_WHY_HAND &&
+		       (int)INDEX_WHY_LOST == HOST_WHY_LOST,
+	       "the same numbers");
+
+static inline void news_fill(const struct space *space, struct host_event *event, enum index_news_kind kind,
+			     enum index_why why, uint64_t consumed, const struct key *endpoint, uint32_t pages,
+			     uint32_t row_values)
+{
+	event->kind = (enum host_event_kind)kind;
+	event->why = (enum host_event_why)why;
+	event->consumed = consumed;
+	event->endpoint = *endpoint;
+	event->number = row_values;
+	event->pages = pages;
+}
+
+static __attribute__((noinline)) void news_alone(struct space *space, enum index_news_kind kind, enum index_why why,
+						 uint64_t consumed, const struct key *endpoint, uint32_t pages,
+						 uint32_t row_values)
+{
+	struct host_event event = { 0 };
+
+	news_fill(space, &event, kind, why, consumed, endpoint, pages, row_values);
+	space_note(space, &event);
+}
+
+/* On the way of a commit, once a record: straight into the notes, of which the fields of other kinds keep what they had. */
+void space_news(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		const struct key *endpoint, uint32_t pages, uint32_t row_values)
+{
+	struct space *space = context;
+
+	if (space->noting)
+		news_fill(space, next_note(space), kind, why, consumed, endpoint, pages, row_values);
+	else
+		news_alone(space, kind, why, consumed, endpoint, pages, row_values);
 }
 
 static void space_tell(struct space *space, enum host_change what)
@@ -474,6 +560,7 @@ void space_room(struct space *space)
 	if (!space->refused)
 		return;
 	space->refused = 0;
+	space_note(space, &(struct host_event){.kind = HOST_EVENT_ROOM});
 	space_tell(space, HOST_CHANGED_ROOM);
 }
 
@@ -509,6 +596,7 @@ void space_report(struct space *space, struct space_report *ret)
 	lock_take(&space->lock);
 	r.stats = space->stats;
 	r.granted_bytes = space->granted_bytes;
+	r.grants_short = space->grants_short;
 	for (uint32_t c = 0; c < layout->classes; c++)
 		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
 			struct slots_usage usage;
@@ -530,9 +618,13 @@ void space_report(struct space *space, struct space_report *ret)
 	r.victims_obsolete = counters->victims_obsolete;
 	r.victims_pending = counters->victims_pending;
 	r.index_bytes = index_memory_bytes(space->index);
+	r.pinned_bytes = index_held_bytes(space->index);
+	r.hidden_records = index_hidden(space->index);
+	r.generation = index_generation(space->index);
 	lock_drop(&space->lock);
 	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;
+	r.pinned_limit_bytes = space_pin_limit(space);
 	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) + budget.free;
 	r.may_take_bytes = r.budget_bytes - r.granted_bytes;
 	r.surplus_bytes = r.granted_bytes > r.floor_bytes ? r.granted_bytes - r.floor_bytes : 0;
@@ -565,6 +657,26 @@ bool space_class(struct space *space, uint32_t number, struct space_class_report
 		.slots_free = usage.free,
 	};
 	return true;
+}
+
+uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *to, uint32_t capacity)
+{
+	const struct layout *layout = space->layout;
+	uint32_t n = 0, seen = 0;
+
+	assert(capacity <= INDEX_STEP_KEYS);
+	lock_take(&space->lock);
+	for (uint32_t c = 0; c < layout->classes && n < capacity; c++)
+		for (uint32_t s = 0; s < layout->class[c].shares && n < capacity; s++) {
+			struct slots_usage usage;
+
+			if (seen++ < first)
+				continue;
+			slots_usage(space->slots, c, s, &usage);
+			to[n++] = (struct space_slots){ c, s, usage.slots, usage.free };
+		}
+	lock_drop(&space->lock);
+	return n;
 }
 
 size_t space_stats_text(struct space *space, char *to, size_t capacity)
@@ -601,6 +713,10 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(pages);
 	REPORT(hollow_pages);
 	REPORT(orphans);
+	REPORT(generation);
+	REPORT(hidden_records);
+	REPORT(pinned_bytes);
+	REPORT(pinned_limit_bytes);
 	REPORT(victims_selected);
 	REPORT(victims_freed);
 	REPORT(victims_restored);

@@ -17,6 +17,7 @@
 #include "store/tier.h"
 
 #define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
+#define SPACE_NOTES 64u              /* events handed on together */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
 struct session;
@@ -47,9 +48,10 @@ struct space {
 	struct tables tables;
 	void *tables_memory;
 	int tables_fd;
-	uint64_t generation;
-	uint64_t floor_bytes;    /* set at creation */
-	bool promised;           /* by the budget; set at creation */
+	_Atomic uint64_t generation; /* of the index; changes under the lock */
+	_Atomic bool hidden;         /* a reset left records that are not gone yet; changes under the lock */
+	uint64_t floor_bytes;        /* set at creation */
+	bool promised;               /* by the budget; set at creation */
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
@@ -59,6 +61,7 @@ struct space {
 	struct index *index;        /* (lock) */
 	struct slots *slots;        /* (lock) */
 	struct stats stats;         /* (lock) */
+	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
 	uint32_t *group_free;       /* (lock) stack of free group numbers */
 	uint32_t group_free_count;  /* (lock) */
@@ -68,6 +71,9 @@ struct space {
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
+	struct host_event notes[SPACE_NOTES]; /* (lock) of space_notes_begin .. space_notes_end */
+	uint32_t note_count;        /* (lock) */
+	bool noting;                /* (lock) */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	struct session *attached;   /* (lock) list through session.next_attached */
 	_Atomic uint64_t idle_since_ns; /* when the last session went, else when it was made */
@@ -113,8 +119,23 @@ void space_unquarantine(struct space *space, uint32_t entry);
 void space_pin(struct space *space, uint32_t record);
 void space_unpin(struct space *space, uint32_t record);
 
+/* Under the lock: holds @record, which is visible, or lets it go, for an operator. ENOSPC over the limit. */
+int space_hold(struct space *space, uint32_t record, bool hold, bool *ret_changed, struct why *why);
+uint64_t space_pin_limit(const struct space *space); /* bytes that may be pinned */
+/* Without the lock, after something was unpinned: lets go what a reset left and nobody holds, a bounded part of it. Costs
+ * nothing when there is none. */
+void space_retire(struct space *space);
+void space_maintain(struct space *space); /* the same, a larger part; about once a second */
+
 /* With the lock held or without: hands a copy of @event to whoever watches. */
 void space_note(struct space *space, const struct host_event *event);
+/* Under the lock, for a stay in which many events may come: from begin on those of this thread are gathered, at most
+ * SPACE_NOTES, and handed on together; end hands on the rest, before the lock is dropped. Never nested. */
+void space_notes_begin(struct space *space);
+void space_notes_end(struct space *space);
+/* For index_config.news. */
+void space_news(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+		const struct key *endpoint, uint32_t pages, uint32_t row_values);
 /* After a change under the lock: tells who waits. Call with the lock held. */
 void space_committed(struct space *space);
 /* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */

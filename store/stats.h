@@ -24,6 +24,9 @@
 	x(values_committed, "values committed")                                           \
 	x(bytes_committed, "payload bytes committed")                                     \
 	x(values_evicted, "values evicted")                                               \
+	x(values_removed, "values removed by key")                                        \
+	x(values_reset, "values that went with a reset")                                  \
+	x(resets, "generations begun")                                                    \
 	x(get_calls, "GET_START calls")                                                   \
 	x(keys_asked, "keys asked for by GET_START above have")                           \
 	x(keys_local, "keys that hit in memory")                                          \
@@ -40,7 +43,6 @@
 	x(grants_failed, "grants given up because the host had no memory")                \
 	x(grants_recut, "grants emptied and cut for another class or share")              \
 	x(grants_returned, "grants given back to the host")                               \
-	x(corrupt, "values whose check failed")                                           \
 	x(read_errors, "reads of a tier that failed")
 
 #define STATS_TRANSIENT(x)                                                                 \

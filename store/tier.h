@@ -59,6 +59,8 @@ struct tier *tier_null_new(void);
  * The first rule that fails a request names its error; other effects add up. Owns @under from success on. EINVAL names
  * the rule. */
 int tier_fault_new(struct tier *under, const char *spec, struct tier **ret, struct why *why);
+/* Is @spec understood? Makes nothing. */
+int tier_fault_check(const char *spec, struct why *why);
 
 /* For free() of a tier: waits until the count of requests under way is 0. */
 void tier_await_idle(const _Atomic uint64_t *under_way);

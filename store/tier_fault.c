@@ -245,6 +245,13 @@ static int parse_spec(struct tier_fault *t, const char *spec, struct why *why)
 	return 0;
 }
 
+int tier_fault_check(const char *spec, struct why *why)
+{
+	struct tier_fault t = {.rules = 0};
+
+	return parse_spec(&t, spec, why);
+}
+
 /* ---- judging --------------------------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x) /* splitmix64 */

@@ -28,6 +28,7 @@ uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key
 		space_room(space);
 		lock_drop(&space->lock);
 	} while (!left);
+	space_retire(space);
 	if (h->run_count > h->run_at && h->runs[h->run_count - 1].end > key) {
 		released += h->runs[h->run_count - 1].end - key;
 		h->runs[h->run_count - 1].end = key;
@@ -86,6 +87,7 @@ void get_plan_end(struct session *s, struct holding *holding)
 		space_room(space);
 		lock_drop(&space->lock);
 	}
+	space_retire(space);
 	lock_take(&space->lock);
 	space->stats.get_plans--;
 	lock_drop(&space->lock);
@@ -341,6 +343,9 @@ static void transfer_finish(struct get_transfer *call)
 	}
 	move_pins(call);
 	h->next = call->end;
+	h->holding.values = call->last + 1 - call->end;
+	call->p->holding.values = call->p->holding.sized = call->values;
+	call->p->holding.bytes = call->bytes;
 	call->delivered_len = call->to;
 	call->handle_ended = call->to == call->boundary;
 	lock_take(&s->space->lock);

@@ -82,6 +82,7 @@ bool victim_find(const struct victim_wish *wish, struct victim *ret)
 	struct space *space = wish->space;
 	bool found = false, more = true;
 
+	space_maintain(space); /* what nobody finds any more is in nobody's way then */
 	for (uint32_t id = 0; more && !(found && wish->empty_only); id++) {
 		struct slots_grant g;
 		struct victim v;
@@ -128,8 +129,10 @@ static bool some_slots(struct space *space, const struct victim *v, uint32_t slo
 			continue;
 		}
 		if (look_only) {
-			r = index_value_age(space->index, entry, &age) ? 0 : INDEX_E_BUSY;
-			steps--;
+			bool goes = index_value_age(space->index, entry, &age) && !index_value_kept(space->index, entry, &steps);
+
+			r = goes ? 0 : INDEX_E_BUSY;
+			steps -= steps > 0;
 		} else {
 			r = index_evict_value(space->index, entry, v->old, &steps, &sink);
 		}
@@ -155,12 +158,14 @@ static bool walk(struct space *space, const struct victim *v, bool (*stop)(const
 
 		slots_grant_get(space->slots, v->id, &g);
 		slots = g.slots;
+		space_notes_begin(space);
 		ok = !(stop && stop(space)) && some_slots(space, v, slots, g.first_entry, &at, look_only);
 		space->stats.values_evicted += index_counters(space->index)->victims_freed - before;
 		if (!ok)
 			slots_grant_reopen(space->slots, v->id);
 		if (!ok || (!look_only && at >= slots))
 			space_room(space); /* slots that are open again, and what went with it and lay elsewhere */
+		space_notes_end(space);
 		lock_drop(&space->lock);
 		sched_yield(); /* requests first */
 	}

@@ -16,7 +16,7 @@ int command_stat(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -26,9 +26,12 @@ int command_stat(const struct command *self, int argc, char **argv)
 	if (argc > 1)
 		return usage_error(self, "one namespace is expected, %d are given", argc);
 	mount = host_mount(mount);
-	if (!mount || (argc ? host_namespace(path, mount, argv[0], "/stats") : host_path(path, "%s/health", mount)))
+	if (!mount || host_mounted(mount) ||
+		(argc ? host_namespace(path, mount, argv[0], "/stats") : host_path(path, "%s/health", mount)))
 		return 1;
 	text = host_read_file(path, NULL);
+	if (!text && argc && errno == ENOENT)
+		return complain("namespace %s has no layout yet, and so no counters", argv[0]);
 	if (!text)
 		return complain("%s: %s", path, strerror(errno));
 	show_object(host_lines(text), json);
@@ -53,7 +56,7 @@ int command_probe(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
 		{0},
 	};
@@ -70,9 +73,6 @@ int command_probe(const struct command *self, int argc, char **argv)
 		return usage_error(self, "a namespace and at least one key are needed");
 	if ((unsigned)argc - 1 > PFS_MAX_KEYS)
 		return usage_error(self, "%d keys, at most %u are possible", argc - 1, PFS_MAX_KEYS);
-	mount = host_mount(mount);
-	if (!mount || host_namespace(path, mount, argv[0], ""))
-		return 1;
 	pfs_options_init(&open_options);
 	open_options.read_only = 1; /* who may read may ask */
 	keys = calloc((size_t)argc, sizeof(*keys));
@@ -82,8 +82,12 @@ int command_probe(const struct command *self, int argc, char **argv)
 			r = usage_error(self, "'%s' is no key of 64 hex digits", argv[i]);
 	if (!keys || !bits)
 		r = complain("no memory");
+	if (!r) {
+		mount = host_mount(mount);
+		r = !mount || host_namespace(path, mount, argv[0], "");
+	}
 	if (!r && pfs_open(path, &open_options, &session))
-		r = complain_client(path);
+		r = complain_client("no session");
 	if (!r && pfs_probe(session, keys, (uint32_t)argc - 1, bits, NULL))
 		r = complain_client("probe");
 	if (!r) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control: what its figures share.
+ * bench control and bench view: what their figures share.
  */
 #ifndef PREFIXFS_TOOLS_BENCH_H
 #define PREFIXFS_TOOLS_BENCH_H
@@ -98,6 +98,7 @@ int bench_batches(const struct bench_options *options);  /* *_1000_p50_us, empty
 int bench_index(const struct bench_options *options);    /* index_bytes_per_page */
 int bench_fairness(const struct bench_options *options); /* probe_p99_under_batches_ratio */
 int bench_segment(const struct bench_options *options);  /* segment_ready_s_per_gib */
+int bench_view(const struct bench_options *options);     /* all of bench view */
 int bench_cat(const struct bench_options *options);      /* cat_pages_gbps, memcpy_gbps */
 
 #endif

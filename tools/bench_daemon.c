@@ -134,7 +134,7 @@ int bench_daemon_use(struct bench_daemon *d, const char *mount)
 {
 	*d = (struct bench_daemon){0};
 	snprintf(d->mount, sizeof(d->mount), "%s", mount);
-	return read_serving(d);
+	return host_mounted(mount) || read_serving(d);
 }
 
 void bench_daemon_stop(struct bench_daemon *d)

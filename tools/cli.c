@@ -57,7 +57,7 @@ static void print_help(const struct command *command, const struct option_row *r
 			o->argument ? o->argument : "");
 		printf("  %-26s %s\n", left, o->help);
 	}
-	printf("  %-26s %s\n", "--help", "this text");
+	printf("  %-26s %s\n\nExit status: 0 done, 1 it failed, 2 wrong usage.\n", "--help", "this text");
 }
 
 bool bytes_parse(const char *text, uint64_t *ret)
@@ -94,6 +94,14 @@ static int set_number(const struct command *command, const struct option_row *o,
 	if (o->kind == OPTION_BYTES) {
 		if (!bytes_parse(text, &value))
 			return usage_error(command, "--%s is '%s', not a size like 512M", o->name, text);
+	} else if (o->kind == OPTION_OCTAL) {
+		errno = 0;
+		value = strtoull(text, &end, 8);
+		if (*text < '0' || *text > '7' || *end || errno)
+			return usage_error(command, "--%s is '%s', not octal digits like 0755", o->name, text);
+		if (value < o->min || value > o->max)
+			return usage_error(command, "--%s is %s, %llo..%llo are possible", o->name, text,
+				(unsigned long long)o->min, (unsigned long long)o->max);
 	} else {
 		errno = 0;
 		value = strtoull(text, &end, 10);
@@ -166,7 +174,7 @@ int command_dispatch(const char *program, const char *about, const struct comman
 
 			fprintf(to, "  %-10s %s\n", last ? last + 1 : c->name, c->summary);
 		}
-		fprintf(to, "\nEach command has --help.\n");
+		fprintf(to, "\nEach command has --help. Exit status: 0 done, 1 it failed, 2 wrong usage.\n");
 		return argc > 0 ? 0 : EXIT_USAGE;
 	}
 	for (const struct command *c = table; c->name; c++) {

@@ -16,6 +16,7 @@ enum option_kind {
 	OPTION_FLAG,   /* bool, no argument */
 	OPTION_TEXT,   /* const char * */
 	OPTION_NUMBER, /* uint64_t within min..max */
+	OPTION_OCTAL,  /* uint64_t within min..max, in octal digits */
 	OPTION_BYTES,  /* uint64_t within min..max, with an optional K, M, G or T (1024s) */
 };
 

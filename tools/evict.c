@@ -73,6 +73,8 @@ static int list_records(const char *path, bool headers, struct record **ret, siz
 	struct record *list = NULL;
 	size_t count = 0, room = 0;
 
+	if (!dir && errno == ENOENT)
+		return complain("%s: the namespace has no layout yet, and so no records", path);
 	if (!dir)
 		return complain("%s: %s", path, strerror(errno));
 	while ((entry = readdir(dir))) {
@@ -142,7 +144,7 @@ int command_evict(const struct command *self, int argc, char **argv)
 	bool json = false, all = false;
 	uint64_t bytes = 0;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"all", OPTION_FLAG, &all, NULL, "every record that is not in use", 0, 0},
 		{"bytes", OPTION_BYTES, &bytes, "SIZE", "those unused for longest, until so much went", 1, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
@@ -157,7 +159,9 @@ int command_evict(const struct command *self, int argc, char **argv)
 	options_read(self, rows, &argc, argv);
 	if (argc < 1)
 		return usage_error(self, "a namespace is needed");
-	if ((argc > 1) + all + (bytes > 0) != 1)
+	if ((argc > 1) + all + (bytes > 0) > 1)
+		return usage_error(self, "record names, --all and --bytes exclude each other: give one of them");
+	if (argc == 1 && !all && bytes == 0)
 		return usage_error(self, "one of record names, --all and --bytes is needed");
 	mount = host_mount(mount);
 	if (!mount || host_namespace(records, mount, argv[0], "/records"))
@@ -174,6 +178,7 @@ int command_evict(const struct command *self, int argc, char **argv)
 				r = complain("%s: %s", argv[i],
 					errno == ENOTEMPTY ? "other records descend from it"
 					: errno == EBUSY   ? "in use or pinned"
+					: errno == ENOENT  ? "no such record"
 							   : strerror(errno));
 		}
 		out.refused = (uint64_t)(argc - 1) - out.evicted;

@@ -37,6 +37,31 @@ static bool is_prefixfs(const char *line)
 			       (!strncmp(dash + 3, "fuse ", 5) && !strncmp(dash + 8, "prefixfs ", 9)));
 }
 
+long host_mount_owner(const char *mount)
+{
+	char real[PATH_MAX], point[PATH_MAX];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t size = 0;
+	long owner = -1;
+
+	if (!realpath(mount, real))
+		snprintf(real, sizeof(real), "%s", mount);
+	while (f && getline(&line, &size, f) > 0) {
+		const char *user = strstr(line, "user_id=");
+
+		if (!user || !is_prefixfs(line) || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1)
+			continue;
+		unescape(point);
+		if (!strcmp(point, real))
+			owner = strtol(user + strlen("user_id="), NULL, 10);
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return owner;
+}
+
 static const char *only_mount(void)
 {
 	static char found[PATH_MAX];
@@ -62,9 +87,10 @@ static const char *only_mount(void)
 	fclose(f);
 	if (count == 1)
 		return found;
-	complain(count ? "%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT"
-		       : "no prefixfs is mounted here (%u found): name one with --mount or PREFIXFS_MOUNT",
-		count);
+	if (count)
+		complain("%u prefixfs mounts are here: name one with --mount or PREFIXFS_MOUNT", count);
+	else
+		complain("no prefixfs is mounted here: prefixfs mount MOUNTPOINT starts one");
 	return NULL;
 }
 
@@ -100,20 +126,43 @@ static const char *printable(const char *text)
 	return shown;
 }
 
-int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest)
+int host_mounted(const char *mount)
+{
+	char health[PATH_MAX];
+
+	if (host_path(health, "%s/health", mount))
+		return 1;
+	if (!access(health, F_OK))
+		return 0;
+	if (errno == ENOTCONN)
+		return complain("nobody serves the mount %s: prefixfs mount %s starts it again", mount, mount);
+	if (errno == ENOENT && !access(mount, F_OK))
+		return complain("no prefixfs is mounted at %s", mount);
+	return complain("no prefixfs is mounted at %s: %s", mount, strerror(errno));
+}
+
+int host_new_namespace(char to[PATH_MAX], const char *mount, const char *name)
 {
 	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	size_t bytes = strlen(name);
-	char health[PATH_MAX];
 
 	if (bytes == 0 || bytes > NAME_MAX_BYTES || name[0] == '.' || strspn(name, allowed) != bytes)
 		return complain("'%s' is no name of a namespace: 1 to %u of A-Z a-z 0-9 . _ -, not beginning with a dot",
 			printable(name), NAME_MAX_BYTES);
-	if (host_path(health, "%s/health", mount))
+	if (host_mounted(mount))
 		return 1;
-	if (access(health, F_OK))
-		return complain("no prefixfs is mounted at %s: %s", mount, strerror(errno));
-	return host_path(to, "%s/ns/%s%s", mount, name, rest);
+	return host_path(to, "%s/ns/%s", mount, name);
+}
+
+int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest)
+{
+	char path[PATH_MAX];
+
+	if (host_new_namespace(path, mount, name))
+		return 1;
+	if (access(path, F_OK) && errno == ENOENT)
+		return complain("no namespace %s in %s", name, mount);
+	return host_path(to, "%s%s", path, rest);
 }
 
 int host_record(char to[PATH_MAX], const char *records, const char *name)

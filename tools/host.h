@@ -13,9 +13,14 @@
 const char *host_mount(const char *given);
 /* <mount>/ns/<name>, or <mount>/<rest...>; NULL after a sentence when it is too long. */
 int host_path(char to[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* <mount>/ns/<name><rest>, for a @name that can be a namespace's: one that cannot, or a @mount where nothing is mounted, is
- * refused with a sentence. */
+/* Is a prefixfs mounted at @mount, and served? 0, or 1 after a sentence. */
+int host_mounted(const char *mount);
+/* The uid for which @mount was mounted; -1 when that is not known. */
+long host_mount_owner(const char *mount);
+/* <mount>/ns/<name><rest> of a namespace that is there; refused with a sentence otherwise. */
 int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest);
+/* <mount>/ns/<name>, for a @name that can be a namespace's; refused likewise. */
+int host_new_namespace(char to[PATH_MAX], const char *mount, const char *name);
 /* <records>/<name>, for a @name that can be a record's; refused likewise. */
 int host_record(char to[PATH_MAX], const char *records, const char *name);
 /* A whole small file (at most 1 MiB), NUL-terminated, to be freed; NULL with errno. */

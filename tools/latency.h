@@ -26,6 +26,14 @@ static inline uint32_t latency_bucket(uint64_t ns)
 	return at < LATENCY_BUCKETS ? at : LATENCY_BUCKETS - 1;
 }
 
+/* The least of a bucket. */
+static inline double latency_bucket_ns(uint32_t i)
+{
+	if (i < LATENCY_STEPS)
+		return i;
+	return (double)((uint64_t)(i % LATENCY_STEPS + LATENCY_STEPS) << (i / LATENCY_STEPS - 1));
+}
+
 static inline void latency_add(struct latency *l, uint64_t ns)
 {
 	l->count++;

@@ -94,17 +94,24 @@ static int reshape(json_t *layout, const struct layout_wish *wish)
 
 json_t *layout_load(const struct layout_wish *wish)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], *text;
 	json_error_t error;
 	json_t *file, *layout;
+	size_t bytes;
 
 	if (wish->file)
 		snprintf(path, sizeof(path), "%s", wish->file);
 	else if (find_model(wish, path))
 		return NULL;
-	file = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+	text = host_read_file(path, &bytes);
+	if (!text) {
+		complain("layout %s: %s", path, strerror(errno));
+		return NULL;
+	}
+	file = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+	free(text);
 	if (!file) {
-		complain("%s: %s (line %d)", path, error.text, error.line);
+		complain("layout %s is no JSON: line %d: %s", path, error.line, error.text);
 		return NULL;
 	}
 	/* Those that come along are wrapped: their sources stand beside the layout. */
@@ -155,6 +162,26 @@ static int write_layout(const char *path, const json_t *layout)
 	return r;
 }
 
+static int say_mkdir(const char *mount, const char *name, int error)
+{
+	char path[PATH_MAX], *text = NULL, *most = NULL;
+
+	if (error == EEXIST)
+		return complain("namespace %s exists in %s", name, mount);
+	if (error == ENOSPC && !host_path(path, "%s/config", mount))
+		text = host_read_file(path, NULL);
+	if (text)
+		most = host_line(text, "max_namespaces");
+	if (most)
+		complain("namespace %s: %s has as many as it may have: %s namespaces at most (max_namespaces)", name,
+			mount, most);
+	else
+		complain("%s/ns/%s: %s", mount, name, strerror(error));
+	free(most);
+	free(text);
+	return 1;
+}
+
 int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode)
 {
 	char path[PATH_MAX], file[PATH_MAX];
@@ -163,11 +190,14 @@ int layout_create(const char *mount, const char *name, const struct layout_wish 
 
 	if (!layout)
 		return 1;
-	r = host_namespace(path, mount, name, "") || host_path(file, "%s/layout", path);
-	if (!r && mkdir(path, mode ? mode : 0755)) {
-		r = complain("%s: %s", path, strerror(errno));
+	r = host_new_namespace(path, mount, name) || host_path(file, "%s/layout", path);
+	if (!r && mkdir(path, mode == LAYOUT_MODE_DEFAULT ? 0755 : 0700)) {
+		r = say_mkdir(mount, name, errno);
 	} else if (!r) {
 		r = write_layout(file, layout);
+		/* mkdir obeys the umask and drops the setgid bit. Not before the layout: the mode may be one that forbids it. */
+		if (!r && mode != LAYOUT_MODE_DEFAULT && chmod(path, mode))
+			r = complain("%s: mode %04o: %s", path, mode, strerror(errno));
 		if (r)
 			rmdir(path);
 	}
@@ -246,8 +276,10 @@ int layout_view_read(const char *mount, const char *name, struct layout_view *re
 		return complain("%s: %s", path, strerror(errno));
 	layout = json_loadb(text, bytes, 0, &error);
 	free(text);
+	if (!layout && bytes == 0)
+		return complain("namespace %s has no layout yet: write one to %s", name, path);
 	if (!layout)
-		return complain("%s: %s", path, bytes ? error.text : "the namespace has no layout yet");
+		return complain("%s: %s", path, error.text);
 	r = layout_view_of(layout, ret);
 	json_decref(layout);
 	return r;

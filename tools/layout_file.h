@@ -21,7 +21,9 @@ struct layout_wish {
 /* The layout, to be dropped with json_decref; NULL after a sentence. */
 json_t *layout_load(const struct layout_wish *wish);
 
-/* Makes the namespace @name of it; @mode 0 = 0755. 0, or 1 after a sentence. */
+#define LAYOUT_MODE_DEFAULT UINT32_MAX /* 0755 less the umask */
+
+/* Makes the namespace @name of it, its folder of exactly that @mode. 0, or 1 after a sentence. */
 int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode);
 
 #define LAYOUT_CLASSES 16u

@@ -37,18 +37,63 @@ static int run(const char *path, char *const *argv)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* The process to stop of the daemon that @mount says to have; 0 if it says none. */
+static long parent_of(const char *mount)
+{
+	char path[PATH_MAX], *health = NULL, *text = NULL;
+	long pid = 0;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/health", mount) < sizeof(path))
+		health = host_read_file(path, NULL);
+	if (health)
+		text = host_line(health, "parent");
+	if (text)
+		pid = strtol(text, NULL, 10);
+	free(text);
+	free(health);
+	return pid;
+}
+
+/* Which of the arguments is the mount point is the daemon's to know: it is the one where somebody serves now. */
+static int show_mount(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		long pid = argv[i][0] == '-' ? 0 : parent_of(argv[i]);
+
+		if (pid > 0) {
+			show_object(json_pack("{s:s, s:I}", "mount", argv[i], "pid", (json_int_t)pid), true);
+			return 0;
+		}
+	}
+	return complain("mounted, but the daemon has ended since");
+}
+
 int command_mount(const struct command *self, int argc, char **argv)
 {
+	static const struct option_row rows[] = {
+		{"json", OPTION_FLAG, NULL, NULL, "one JSON object: mount, pid", 0, 0},
+		{0},
+	};
 	char beside[PATH_MAX];
 	const char *daemon = "prefixfsd";
+	bool json = false, foreground = false;
 	char **args;
-	int r;
+	int r, left = 0;
 
-	if (argc == 0 || !strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")) {
-		if (argc > 0)
-			options_read(self, NULL, &argc, argv);
-		return usage_error(self, "a mount point is needed");
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			options_read(self, rows, &argc, argv);
+		foreground |= !strcmp(argv[i], "--foreground");
+		if (!strcmp(argv[i], "--json"))
+			json = true;
+		else
+			argv[left++] = argv[i]; /* the daemon's */
 	}
+	argc = left;
+	if (argc == 0)
+		return usage_error(self, "a mount point is needed");
+	if (json && foreground)
+		return usage_error(self, "--json and --foreground exclude each other");
 	if (host_path(beside, "%s/prefixfsd", host_program_folder()))
 		return 1;
 	if (!access(beside, X_OK))
@@ -60,13 +105,23 @@ int command_mount(const struct command *self, int argc, char **argv)
 	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
 	r = run(daemon, args);
 	free(args);
+	if (r == 0 && json)
+		return show_mount(argc, argv);
 	return r < 0 ? 1 : r;
 }
 
 /* ---- unmount ---------------------------------------------------------------------------------------------------- */
 
+static int say_owner(const char *mount, long owner)
+{
+	if (owner == 0)
+		return complain("%s: root mounted it, and only root may unmount it", mount);
+	return complain("%s: uid %ld mounted it, and only that user or root may unmount it", mount, owner);
+}
+
 static int unmount(const char *mount, bool lazy)
 {
+	long owner = host_mount_owner(mount);
 	char *args[] = {(char *)"fusermount3", (char *)"-u", lazy ? (char *)"-z" : (char *)mount,
 		lazy ? (char *)mount : NULL, NULL};
 
@@ -75,6 +130,8 @@ static int unmount(const char *mount, bool lazy)
 	if (errno != EPERM)
 		return complain("%s: %s", mount,
 			errno == EBUSY ? "in use: end what has files or folders open there" : strerror(errno));
+	if (owner >= 0 && owner != (long)getuid())
+		return say_owner(mount, owner);
 	return run("fusermount3", args) ? 1 : 0;
 }
 
@@ -97,11 +154,12 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 
 int command_unmount(const struct command *self, int argc, char **argv)
 {
-	bool lazy = false;
+	bool lazy = false, json = false;
 	uint64_t seconds = 30;
 	const struct option_row rows[] = {
 		{"lazy", OPTION_FLAG, &lazy, NULL, "detach at once, also while files are open there", 0, 0},
 		{"wait", OPTION_NUMBER, &seconds, "SECONDS", "how long to wait for the daemon's end (30)", 0, 86400},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object: mount, pid of the daemon that was", 0, 0},
 		{0},
 	};
 	char path[PATH_MAX], *health, *text = NULL;
@@ -121,6 +179,10 @@ int command_unmount(const struct command *self, int argc, char **argv)
 	if (text)
 		pid = strtol(text, NULL, 10);
 	free(text);
+	if (!health && errno == EACCES && host_mount_owner(mount) >= 0)
+		return say_owner(mount, host_mount_owner(mount));
+	if (!health && errno == ENOENT && !access(mount, F_OK))
+		return complain("%s is no prefixfs mount", mount);
 	if (!health && errno != ENOTCONN)
 		return complain("%s is no prefixfs mount: %s", mount, strerror(errno));
 	free(health);
@@ -131,6 +193,8 @@ int command_unmount(const struct command *self, int argc, char **argv)
 		r = wait_for_end(pidfd, pid, seconds);
 	if (pidfd >= 0)
 		close(pidfd);
+	if (!r && json)
+		show_object(json_pack("{s:s, s:o}", "mount", mount, "pid", pid ? json_integer(pid) : json_null()), true);
 	return r;
 }
 
@@ -143,24 +207,25 @@ int command_version(const struct command *self, int argc, char **argv)
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
-	char path[PATH_MAX], *text;
+	char path[PATH_MAX], *daemon = NULL;
 	json_t *out;
 
 	options_read(self, rows, &argc, argv);
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
+	if (mount) {
+		if (host_mounted(mount) || host_path(path, "%s/version", mount))
+			return 1;
+		daemon = host_read_file(path, NULL);
+		if (!daemon)
+			return complain("%s: %s", path, strerror(errno));
+		daemon[strcspn(daemon, "\n")] = '\0';
+	}
 	out = json_pack("{s:s, s:s, s:i}", "prefixfs", pfs_version(), "libprefixfs", pfs_version(), "abi",
 		(int)PFS_ABI_VERSION);
-	if (mount) {
-		if (host_path(path, "%s/version", mount))
-			return 1;
-		text = host_read_file(path, NULL);
-		if (!text)
-			return complain("%s: %s", path, strerror(errno));
-		text[strcspn(text, "\n")] = '\0';
-		json_object_set_new(out, "daemon", json_string(text));
-		free(text);
-	}
+	if (daemon)
+		json_object_set_new(out, "daemon", json_string(daemon));
+	free(daemon);
 	show_object(out, json);
 	return 0;
 }

@@ -17,10 +17,10 @@ static int create(const struct command *self, int argc, char **argv)
 {
 	struct layout_wish wish = {.plane_divisor = 1};
 	const char *mount = NULL;
-	bool print = false;
-	uint64_t mode = 0;
+	bool print = false, json = false;
+	uint64_t mode = LAYOUT_MODE_DEFAULT;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"layout", OPTION_TEXT, &wish.file, "FILE", "the layout as JSON", 0, 0},
 		{"model", OPTION_TEXT, &wish.model, "NAME", "a layout that comes along, as Qwen3-8B", 0, 0},
 		{"tp", OPTION_NUMBER, &wish.tp, "N", "its tensor parallel size", 1, 1024},
@@ -28,16 +28,18 @@ static int create(const struct command *self, int argc, char **argv)
 		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
 			1 << 20},
 		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
-		{"mode", OPTION_NUMBER, &mode, "BITS", "permission bits of its folder, as 755 (0755)", 0, 7777},
+		{"mode", OPTION_OCTAL, &mode, "BITS", "permission bits of its folder (0755 less the umask)", 0, 07777},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},
 		{0},
 	};
-	char digits[32];
 
 	options_read(self, rows, &argc, argv);
 	if (argc != 1 && !print)
 		return usage_error(self, "one name is expected, %d are given", argc);
-	if (!wish.file == !wish.model)
+	if (wish.file && wish.model)
+		return usage_error(self, "--layout and --model exclude each other: give one of them");
+	if (!wish.file && !wish.model)
 		return usage_error(self, "one of --layout and --model is needed");
 	if (print) {
 		json_t *layout = layout_load(&wish);
@@ -52,8 +54,11 @@ static int create(const struct command *self, int argc, char **argv)
 	mount = host_mount(mount);
 	if (!mount)
 		return 1;
-	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)mode);
-	return layout_create(mount, argv[0], &wish, (unsigned)strtoul(digits, NULL, 8));
+	if (layout_create(mount, argv[0], &wish, (unsigned)mode))
+		return 1;
+	if (json)
+		show_object(json_pack("{s:s, s:s}", "namespace", argv[0], "mount", mount), true);
+	return 0;
 }
 
 static json_t *describe(const char *mount, const char *name)
@@ -94,7 +99,7 @@ static int list(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line", 0, 0},
 		{0},
 	};
@@ -107,7 +112,7 @@ static int list(const struct command *self, int argc, char **argv)
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
 	mount = host_mount(mount);
-	if (!mount || host_path(path, "%s/ns", mount))
+	if (!mount || host_mounted(mount) || host_path(path, "%s/ns", mount))
 		return 1;
 	n = scandir(path, &names, NULL, alphasort);
 	if (n < 0)
@@ -132,7 +137,7 @@ static int show(const struct command *self, int argc, char **argv)
 	const char *mount = NULL;
 	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -152,8 +157,10 @@ static int show(const struct command *self, int argc, char **argv)
 static int remove_ns(const struct command *self, int argc, char **argv)
 {
 	const char *mount = NULL;
+	bool json = false;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{0},
 	};
 	char path[PATH_MAX];
@@ -166,6 +173,8 @@ static int remove_ns(const struct command *self, int argc, char **argv)
 		return 1;
 	if (rmdir(path))
 		return complain("%s: %s", path, errno == EBUSY ? "sessions are open on it" : strerror(errno));
+	if (json)
+		show_object(json_pack("{s:s, s:s}", "namespace", argv[0], "mount", mount), true);
 	return 0;
 }
 

@@ -5,18 +5,24 @@
 #include "tools/replay.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/host.h"
+#include "tools/report.h"
 
 #define MAX_CLIENTS 256u
+#define TELL_AFTER_NS 1500000000ull
+#define SLOT_UNIT 4096u
+#define GRANT_UNIT (2u << 20)
 
 static const char more[] =
 	"\nTRACE is a file of the Mooncake format or of the kvct format (sessions of coding agents), which may be gzipped.\n"
@@ -26,7 +32,9 @@ static const char more[] =
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
-	"clients take turns (strict).";
+	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.\n\n"
+	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
+	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
 static bool parse_order(const char *text, enum replay_order *ret)
 {
@@ -41,13 +49,13 @@ static bool parse_order(const char *text, enum replay_order *ret)
 	return false;
 }
 
-/* A counter of the namespace's stats file; -1 when there is none. */
-static int64_t counter(const char *path, const char *name)
+/* A number in a small file of @folder; -1 when there is none. */
+static int64_t counter(const char *folder, const char *small_file, const char *name)
 {
 	char file[PATH_MAX], *text, *value;
 	int64_t n = -1;
 
-	if (host_path(file, "%s/stats", path) || !(text = host_read_file(file, NULL)))
+	if (host_path(file, "%s/%s", folder, small_file) || !(text = host_read_file(file, NULL)))
 		return -1;
 	value = host_line(text, name);
 	if (value)
@@ -62,17 +70,15 @@ static double gbps(uint64_t bytes, uint64_t ns)
 	return ns ? (double)bytes / (double)ns : 0;
 }
 
-static json_t *report(
-	const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds, int64_t evicted)
+/* All that was counted; the counts of all clients together go to @sum. */
+static json_t *results(const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds,
+	int64_t evicted, struct replay_counts *sum)
 {
 	static const char *const names[] = {"get_start", "get_transfer", "release", "put_start", "put_commit"};
-	struct replay_counts *sum = calloc(1, sizeof(*sum));
 	double put_gbps = 0, get_gbps = 0;
 	char name[64];
 	json_t *out;
 
-	if (!sum)
-		return NULL;
 	for (uint32_t i = 0; i < clients; i++) {
 		const struct replay_counts *c = &shared->counts[i];
 		const uint64_t *from = &c->requests;
@@ -98,6 +104,7 @@ static json_t *report(
 		json_object_set_new(out, "evicted_values", json_integer(evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
 	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
+	json_object_set_new(out, "toobig_groups", json_integer((json_int_t)sum->toobig_groups));
 	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
@@ -111,18 +118,104 @@ static json_t *report(
 		json_object_set_new(out, name, json_real(latency_us(&sum->op[k], 0.99)));
 	}
 	json_object_set_new(out, "seconds", json_real(seconds));
-	free(sum);
 	return out;
+}
+
+/* Memory that the values of so many pages need: slots come in grants of a class. */
+static uint64_t pages_need(const struct layout_view *layout, uint64_t pages)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++) {
+		const struct layout_class *class = &layout->class[c];
+		uint64_t slot = (class->payload_bytes + SLOT_UNIT - 1) / SLOT_UNIT * SLOT_UNIT;
+		uint64_t values = pages * layout->page_tokens / class->every;
+		uint64_t in_grant = slot && slot < GRANT_UNIT ? GRANT_UNIT / slot : 1;
+
+		if (!strcmp(class->kind, "state"))
+			values = 1;
+		bytes += slot < GRANT_UNIT ? (values + in_grant - 1) / in_grant * GRANT_UNIT : values * slot;
+	}
+	return bytes;
+}
+
+/* Groups that can never fit: what would let them. */
+static void hint_toobig(const struct replay_shared *shared, uint32_t clients, const struct layout_view *layout,
+	const char *mount, const char *path)
+{
+	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
+	uint64_t groups = 0, need;
+	uint32_t pages = 0, fit;
+
+	for (uint32_t i = 0; i < clients; i++) {
+		groups += shared->counts[i].toobig_groups;
+		if (shared->counts[i].toobig_pages > pages)
+			pages = shared->counts[i].toobig_pages;
+	}
+	if (groups == 0 || budget < 0 || memory < budget)
+		return;
+	/* Twice as much as the values take: grants of other sizes and the limits of the tables are the daemon's to know. */
+	need = pages_need(layout, pages);
+	for (fit = pages; fit > 1 && 2 * pages_need(layout, fit) > (uint64_t)budget;)
+		fit--;
+	complain("%llu put groups can never fit: the largest has %u pages, which need %llu bytes, and the namespace may have "
+		 "%lld; --memory=%lluM or --group-pages %u would do",
+		(unsigned long long)groups, pages, (unsigned long long)need, (long long)budget,
+		(unsigned long long)((2 * need + (uint64_t)(memory - budget) + (1u << 20) - 1) >> 20), fit);
+}
+
+/* Tells once when the namespace has been away for longer than a restart takes; is quiet when it is back. */
+struct watch {
+	const char *path;
+	char ctl[PATH_MAX];
+	uint64_t since_ns; /* 0 = it is there */
+	time_t since;
+	bool told;
+};
+
+static void watch(struct watch *w)
+{
+	char since[16], until[16];
+	time_t end;
+	int error;
+
+	if (!access(w->ctl, F_OK)) {
+		w->since_ns = 0;
+		w->told = false;
+		return;
+	}
+	error = errno;
+	if (!w->since_ns) {
+		w->since_ns = clock_ns();
+		w->since = time(NULL);
+	}
+	if (w->told || clock_ns() - w->since_ns < TELL_AFTER_NS)
+		return;
+	w->told = true;
+	end = w->since + REPLAY_WAIT_S;
+	strftime(since, sizeof(since), "%H:%M:%S", localtime(&w->since));
+	strftime(until, sizeof(until), "%H:%M:%S", localtime(&end));
+	complain("waiting for the daemon of %s: %s; since %s, a request waits until %s", w->path, strerror(error), since,
+		until);
 }
 
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
-	const struct replay_options *options, struct replay_shared *shared, const char *path)
+	const struct replay_options *options, struct replay_shared *shared, const char *path,
+	struct report_watch *counters)
 {
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
 	int failed = 0;
+	const struct timespec pause = {.tv_nsec = counters->path ? 50000000 : 200000000};
+	struct watch w = {.path = path};
+	sigset_t ended, before;
 
+	if (host_path(w.ctl, "%s/ctl", path))
+		return 1;
+	sigemptyset(&ended);
+	sigaddset(&ended, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &ended, &before); /* the end of a client is waited for together with a look around */
 	for (; started < options->clients; started++) {
 		struct replay_client client = {
 			.trace = trace,
@@ -142,14 +235,19 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		}
 		if (pids[started] == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			sigprocmask(SIG_SETMASK, &before, NULL);
 			_exit(replay_client_run(&client));
 		}
 	}
 	for (uint32_t i = 0; i < started; i++) {
 		int status = 0;
+		pid_t pid;
 
-		while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
-			;
+		while ((pid = waitpid(pids[i], &status, WNOHANG)) == 0 || (pid < 0 && errno == EINTR)) {
+			watch(&w);
+			report_watch(counters);
+			sigtimedwait(&ended, NULL, &pause);
+		}
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
 		atomic_store(&shared->stop, 1);
@@ -158,18 +256,53 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		else
 			failed = complain("client %u: %s", i, shared->counts[i].error);
 	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	return failed;
+}
+
+/* Zeroed memory that the clients share; NULL: there is none. */
+static void *share(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Prints what came of it, and writes the report if one is wanted. The exit status. */
+static int finish(struct report *report, const struct replay_shared *shared, int64_t evicted, bool json)
+{
+	const struct replay_options *options = report->options;
+	struct replay_counts *sum = calloc(1, sizeof(*sum));
+	json_t *result;
+	int r = 0;
+
+	if (!sum)
+		return complain("no memory");
+	result = results(shared, options->clients, options->order == ORDER_STRICT, report->seconds, evicted, sum);
+	report->result = result;
+	report->sum = sum;
+	if (report->file) {
+		r = report_write(report);
+		if (!r)
+			json_object_set_new(result, "report", json_string(report->file));
+	}
+	show_object(result, json);
+	if (sum->wrong)
+		r = complain("%llu values are not what was put under their keys", (unsigned long long)sum->wrong);
+	free(sum);
+	return r;
 }
 
 int command_replay(const struct command *self, int argc, char **argv)
 {
-	const char *mount = NULL, *ns = NULL, *order = "strict";
+	const char *mount = NULL, *ns = NULL, *order = "strict", *file = NULL;
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
 	bool json = false, planes = false;
 	struct trace_options wish = {0};
 	struct layout_wish make = {.plane_divisor = 1};
+	static struct report_watch watch;
 	const struct option_row rows[] = {
-		{"mount", OPTION_TEXT, &mount, "DIR", "the mount", 0, 0},
+		{"mount", OPTION_TEXT, &mount, "DIR", "the mount (PREFIXFS_MOUNT, or the only one)", 0, 0},
 		{"ns", OPTION_TEXT, &ns, "NAME", "the namespace", 0, 0},
 		{"clients", OPTION_NUMBER, &clients, "N", "client processes (1)", 1, MAX_CLIENTS},
 		{"order", OPTION_TEXT, &order, "HOW", "strict, lookups or free (strict)", 0, 0},
@@ -181,10 +314,12 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
 		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
 		{"model", OPTION_TEXT, &make.model, "NAME", "create it of a layout that comes along", 0, 0},
-		{"tp", OPTION_NUMBER, &make.tp, "N", "as of ns create, and so the next three", 1, 1024},
-		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "", 0, 0},
-		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "", 1, 1 << 20},
-		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "", 1, 0},
+		{"tp", OPTION_NUMBER, &make.tp, "N", "its tensor parallel size", 1, 1024},
+		{"one-rank", OPTION_FLAG, &make.one_rank, NULL, "one rank's values as a world of their own", 0, 0},
+		{"plane-divisor", OPTION_NUMBER, &make.plane_divisor, "N", "divide the bytes of every plane", 1,
+			1 << 20},
+		{"floor", OPTION_BYTES, &make.floor_bytes, "SIZE", "memory that is its own", 1, 0},
+		{"report", OPTION_TEXT, &file, "FILE", "write a page with pictures of it, as HTML", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object", 0, 0},
 		{0},
 	};
@@ -194,9 +329,9 @@ int command_replay(const struct command *self, int argc, char **argv)
 	struct layout_view layout;
 	struct trace trace;
 	char path[PATH_MAX];
-	uint64_t begin, wrong = 0;
 	int64_t evicted;
 	size_t bytes;
+	time_t began;
 	int r;
 
 	with_more.more = more;
@@ -205,14 +340,16 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return usage_error(self, "one trace is expected, %d are given", argc);
 	if (!ns)
 		return usage_error(self, "--ns is needed");
+	if (make.file && make.model)
+		return usage_error(self, "--layout and --model exclude each other: give one of them");
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
+	if (file && report_check(file))
+		return 1;
 	mount = host_mount(mount);
-	if (!mount || host_namespace(path, mount, ns, ""))
+	if (!mount || ((make.file || make.model) && layout_create(mount, ns, &make, LAYOUT_MODE_DEFAULT)))
 		return 1;
-	if ((make.file || make.model) && layout_create(mount, ns, &make, 0))
-		return 1;
-	if (layout_view_read(mount, ns, &layout))
+	if (host_namespace(path, mount, ns, "") || layout_view_read(mount, ns, &layout))
 		return 1;
 	wish.spread = (double)spread;
 	wish.seed = (uint32_t)seed;
@@ -224,25 +361,38 @@ int command_replay(const struct command *self, int argc, char **argv)
 	options.group_pages = (uint32_t)group_pages;
 	options.planes = planes;
 	bytes = sizeof(*shared) + clients * sizeof(shared->counts[0]);
-	shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED)
-		return complain("no memory for %u clients", options.clients);
-	evicted = counter(path, "values_evicted");
-	begin = clock_ns();
-	r = run_clients(&trace, &layout, &options, shared, path);
+	shared = share(bytes);
+	if (!shared || (file && !(shared->samples = share(trace.count * sizeof(*shared->samples)))))
+		return complain("no memory for %u clients and %zu requests", options.clients, trace.count);
+	evicted = counter(path, "stats", "values_evicted");
+	began = time(NULL);
+	if (file)
+		report_watch_start(&watch, path);
+	shared->begin_ns = clock_ns();
+	r = run_clients(&trace, &layout, &options, shared, path, &watch);
 	if (!r) {
-		double seconds = (double)(clock_ns() - begin) / 1e9;
-		int64_t now = counter(path, "values_evicted");
+		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
+		int64_t now = counter(path, "stats", "values_evicted");
+		struct report report = {
+			.file = file,
+			.trace_name = argv[0],
+			.ns = ns,
+			.layout = &layout,
+			.trace = &trace,
+			.options = &options,
+			.samples = shared->samples,
+			.watch = &watch,
+			.seconds = seconds,
+			.began = began,
+		};
 
-		for (uint32_t i = 0; i < options.clients; i++)
-			wrong += shared->counts[i].wrong;
+		report_watch_end(&watch);
 		/* After a restart of the daemon the counters began anew. */
-		show_object(report(shared, options.clients, options.order == ORDER_STRICT, seconds,
-				    evicted >= 0 && now >= evicted ? now - evicted : now),
-			json);
-		if (wrong)
-			r = complain("%llu values are not what was put under their keys", (unsigned long long)wrong);
+		r = finish(&report, shared, evicted >= 0 && now >= evicted ? now - evicted : now, json);
+		hint_toobig(shared, options.clients, &layout, mount, path);
 	}
+	if (file)
+		munmap(shared->samples, trace.count * sizeof(*shared->samples));
 	munmap(shared, bytes);
 	trace_free(&trace);
 	layout_view_free(&layout);

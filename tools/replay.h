@@ -12,6 +12,8 @@
 #include "tools/layout_file.h"
 #include "tools/trace.h"
 
+#define REPLAY_WAIT_S 30u /* for a daemon that is gone */
+
 enum replay_op {
 	REPLAY_GET_START,
 	REPLAY_GET_TRANSFER,
@@ -25,11 +27,19 @@ enum replay_op {
 struct replay_counts {
 	uint64_t requests, references, hits;
 	uint64_t new_values, bytes_put, bytes_got, verified, wrong;
-	uint64_t noroom_groups, lost_plans, exists, inflight;
+	uint64_t noroom_groups, toobig_groups, lost_plans, exists, inflight;
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;
 	struct latency op[REPLAY_OPS];
+	uint32_t toobig_pages; /* of the largest group that can never fit */
 	char error[512]; /* why it stopped; empty = it did not */
+};
+
+/* How one request went, for a report. */
+struct replay_sample {
+	uint64_t end_ns; /* CLOCK_MONOTONIC less the beginning of the replay; 0 = it was not worked on */
+	uint64_t bytes_put, bytes_got;
+	uint32_t hits, noroom; /* pages; groups */
 };
 
 enum replay_order {
@@ -52,6 +62,9 @@ struct replay_options {
 struct replay_shared {
 	_Atomic uint32_t turn; /* number of the request whose turn it is */
 	_Atomic uint32_t stop; /* a client failed */
+	struct replay_sample
+		*samples; /* [requests of the trace], each written by the client that works on it; NULL: none wanted */
+	uint64_t begin_ns;
 	struct replay_counts counts[];
 };
 

@@ -249,7 +249,12 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 		done += w->groups[g].keys;
 	for (uint32_t g = 0; g < groups; g++) {
 		w->counts->noroom_groups += put.status[g] != PFS_GROUP_OK;
-		*never |= put.status[g] == PFS_GROUP_TOOBIG;
+		if (put.status[g] != PFS_GROUP_TOOBIG)
+			continue;
+		*never = true;
+		w->counts->toobig_groups++;
+		if (w->groups[g].keys > w->counts->toobig_pages)
+			w->counts->toobig_pages = w->groups[g].keys;
 	}
 	*left = count - done;
 	for (uint32_t c = 0; c < w->client->layout->classes; c++)
@@ -304,8 +309,28 @@ static void pass_turn(struct replay_shared *shared)
 	syscall(SYS_futex, &shared->turn, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* What a request added to the counts of before it. */
+static void note(struct work *w, struct replay_sample *to, const struct replay_sample *before)
+{
+	const struct replay_counts *now = w->counts;
+
+	*to = (struct replay_sample){
+		.end_ns = clock_ns() - w->client->shared->begin_ns,
+		.bytes_put = now->bytes_put - before->bytes_put,
+		.bytes_got = now->bytes_got - before->bytes_got,
+		.hits = (uint32_t)now->hits - before->hits,
+		.noroom = (uint32_t)now->noroom_groups - before->noroom,
+	};
+}
+
 static int one_request(struct work *w, uint32_t number, const struct pfs_key *keys, uint32_t pages)
 {
+	const struct replay_sample before = {
+		.bytes_put = w->counts->bytes_put,
+		.bytes_got = w->counts->bytes_got,
+		.hits = (uint32_t)w->counts->hits,
+		.noroom = (uint32_t)w->counts->noroom_groups,
+	};
 	enum replay_order order = w->client->options->order;
 	struct replay_shared *shared = w->client->shared;
 	uint32_t hit = 0, first = UINT32_MAX;
@@ -328,6 +353,8 @@ static int one_request(struct work *w, uint32_t number, const struct pfs_key *ke
 	if (order == ORDER_STRICT)
 		pass_turn(shared);
 	w->counts->requests++;
+	if (shared->samples)
+		note(w, &shared->samples[number], &before);
 	return r;
 }
 
@@ -359,8 +386,9 @@ static int prepare(struct work *w)
 		pfs_options_init(&options);
 		options.rank = w->rank_count;
 		options.wait_prewarm = 1;
+		options.deadline_ms = REPLAY_WAIT_S * 1000;
 		if (pfs_open(w->client->path, &options, &rank->session))
-			return stop_client(w, w->client->path);
+			return stop_client(w, "no session");
 		if (pfs_info(rank->session, &rank->info))
 			return stop_client(w, "info");
 	}

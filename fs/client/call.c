@@ -148,6 +148,11 @@ static const char *op_name(unsigned long op)
 		[_IOC_NR(PFS_IOC_RELEASE)] = "RELEASE",
 		[_IOC_NR(PFS_IOC_PROBE)] = "PROBE",
 		[_IOC_NR(PFS_IOC_STAT)] = "STAT",
+		[_IOC_NR(PFS_IOC_TOUCH)] = "TOUCH",
+		[_IOC_NR(PFS_IOC_REMOVE)] = "REMOVE",
+		[_IOC_NR(PFS_IOC_PIN)] = "PIN",
+		[_IOC_NR(PFS_IOC_DRAIN)] = "DRAIN",
+		[_IOC_NR(PFS_IOC_RESET)] = "RESET",
 	};
 	unsigned nr = _IOC_NR(op);
 
@@ -177,11 +182,14 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 	r = run(session, conn, op, request);
 	if (!r)
 		return 0;
+	bool own = op == PFS_IOC_SEGMENTS_ACK || op == PFS_IOC_PUT_START || op == PFS_IOC_PUT_COMMIT; /* an ESTALE of these */
 	/* The daemon's own sentence, if it is about this request and not about another thread's. */
-	if ((!conn_is_lost(r) || op == PFS_IOC_SEGMENTS_ACK) && !run(session, conn, PFS_IOC_LAST_ERROR, &last.call) &&
+	if ((!conn_is_lost(r) || own) && !run(session, conn, PFS_IOC_LAST_ERROR, &last.call) &&
 		last.failed_seq == request->seq) {
 		last.text[sizeof(last.text) - 1] = '\0';
 		say_text(last.text);
+		if (r == -ESTALE && op != PFS_IOC_SEGMENTS_ACK)
+			r = -RESET_SINCE;
 	} else {
 		say(-r, "%s failed: %s", op_name(op), strerror(-r));
 	}

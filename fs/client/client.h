@@ -76,7 +76,7 @@ struct pfs_session {
 
 	pthread_mutex_t ranges_lock; /* taken before `lock`; one thread at a time brings ranges up to date */
 	int poll_fd;                 /* epoll that watches the current connection's ctl */
-	char *ctl_path, *socket_dir, *layout_path;
+	char *ctl_path, *socket_dir;
 	struct pfs_options options;
 	uint8_t client_id[16];
 };
@@ -90,15 +90,17 @@ void conn_free(struct conn **conn);
 int conn_get(struct pfs_session *session, struct conn **ret);
 void conn_put(struct pfs_session *session, struct conn **conn);
 void conn_ref(struct pfs_session *session, struct conn *conn);
-/* Drops the reference of a call that ended with @error. True: the connection was lost, ask again on a new one. */
-bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn);
+/* Runs @call on the current connection, and again on a new one when it ended with an error that says that its connection is
+ * gone: a few times at most. @call leaves nothing behind when it fails. */
+typedef int conn_call(struct pfs_session *session, struct conn *conn, void *context);
+int conn_run(struct pfs_session *session, conn_call *call, void *context);
 /* A call on it found the daemon gone. */
 void conn_mark_lost(struct pfs_session *session, struct conn *conn);
 /* Does this errno, negative, say that the connection is gone? */
 bool conn_is_lost(int error);
 
-/* layout_kinds.c: which classes of a layout, as JSON text, are state classes. -EBADMSG. */
-int layout_state_mask(const char *json, size_t bytes, uint32_t *ret_mask, uint32_t *ret_classes);
+/* The daemon's own ESTALE to PUT_START and PUT_COMMIT: the namespace was reset since. The connection is good. */
+#define RESET_SINCE EREMCHG
 
 /* call.c */
 /* Areas of a connection's call buffer: waits until the session's deadline for room. */

@@ -19,7 +19,6 @@
 
 #include "fs/client/client.h"
 
-#define LAYOUT_MAX_BYTES (128u << 10)
 #define RETRY_FIRST_MS 5u
 #define RETRY_LONGEST_MS 200u
 #define MAX_TURNS 3u /* a request is asked on so many connections */
@@ -39,31 +38,6 @@ bool conn_is_lost(int error)
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
-
-static int read_layout(struct pfs_session *session, struct conn *conn)
-{
-	char *text = malloc(LAYOUT_MAX_BYTES);
-	uint32_t classes = 0;
-	ssize_t n = 0, bytes = 0;
-	int fd, r;
-
-	if (!text)
-		return say(ENOMEM, "no memory for the layout");
-	fd = open(session->layout_path, O_RDONLY | O_CLOEXEC);
-	while (fd >= 0 && bytes < (ssize_t)LAYOUT_MAX_BYTES &&
-		((n = read(fd, text + bytes, LAYOUT_MAX_BYTES - (size_t)bytes)) > 0 || (n < 0 && errno == EINTR)))
-		bytes += n > 0 ? n : 0;
-	if (fd < 0 || n < 0)
-		r = say(errno, "%s: %s", session->layout_path, strerror(errno));
-	else
-		r = layout_state_mask(text, (size_t)bytes, &conn->state_mask, &classes);
-	if (fd >= 0)
-		close(fd);
-	free(text);
-	if (!r && classes != conn->classes)
-		r = say(EBADMSG, "%s has %u classes, ATTACH says %u", session->layout_path, classes, conn->classes);
-	return r;
-}
 
 static int socket_address(struct pfs_session *session, const struct pfs_attach *attach, struct sockaddr_un *ret)
 {
@@ -221,8 +195,9 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	if (r)
 		return r;
 	a.socket_path[sizeof(a.socket_path) - 1] = '\0';
-	if (a.classes > PFS_MAX_CLASSES || a.page_tokens == 0)
-		return say(EBADMSG, "ATTACH answered %u classes and pages of %u tokens", a.classes, a.page_tokens);
+	if (a.classes == 0 || a.classes > PFS_MAX_CLASSES || a.page_tokens == 0 || a.state_mask >> a.classes)
+		return say(EBADMSG, "ATTACH answered %u classes, state classes %#x and pages of %u tokens", a.classes,
+			a.state_mask, a.page_tokens);
 	r = fetch_descriptors(session, &a, until_ms, fds);
 	if (r)
 		return r;
@@ -235,6 +210,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	conn->world = a.world;
 	conn->page_tokens = a.page_tokens;
 	conn->classes = a.classes;
+	conn->state_mask = a.state_mask;
 	memcpy(conn->share, a.share, sizeof(conn->share));
 	memcpy(conn->fingerprint, a.fingerprint, sizeof(conn->fingerprint));
 	r = check_descriptors(&a, fds);
@@ -242,6 +218,15 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 		r = map_descriptors(session, conn, fds[1]);
 	close(fds[1]);
 	return r;
+}
+
+static int say_open(const char *path, int error)
+{
+	const char *why = error == ENOENT     ? "no such namespace, or it has no layout yet"
+			  : error == ENOTCONN ? "nobody serves the mount"
+					      : strerror(error);
+
+	return say(error, "%s: %s", path, why);
 }
 
 int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
@@ -256,11 +241,9 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 	do
 		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
 	while (conn->ctl < 0 && errno == EINTR);
-	r = conn->ctl < 0 ? say(errno, "%s: %s", session->ctl_path, strerror(errno)) : 0;
+	r = conn->ctl < 0 ? say_open(session->ctl_path, errno) : 0;
 	if (!r)
 		r = attach(session, conn, until_ms);
-	if (!r)
-		r = read_layout(session, conn);
 	if (!r)
 		r = ranges_sync(session, conn, UINT64_MAX);
 	if (r) {
@@ -344,16 +327,6 @@ void conn_mark_lost(struct pfs_session *session, struct conn *conn)
 		conn_free(&dead);
 }
 
-bool conn_again(struct pfs_session *session, struct conn **conn, int error, unsigned turn)
-{
-	bool lost = conn_is_lost(error);
-
-	if (lost)
-		conn_mark_lost(session, *conn);
-	conn_put(session, conn);
-	return lost && turn + 1 < MAX_TURNS;
-}
-
 /* Attaches anew, again and again until the deadline. Called without the lock by the one thread that set `attaching`. */
 static int reattach(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 {
@@ -419,4 +392,25 @@ int conn_get(struct pfs_session *session, struct conn **ret)
 	*ret = session->current;
 	pthread_mutex_unlock(&session->lock);
 	return 0;
+}
+
+int conn_run(struct pfs_session *session, conn_call *call, void *context)
+{
+	bool lost;
+	int r;
+
+	for (unsigned turn = 0;; turn++) {
+		struct conn *conn;
+
+		r = conn_get(session, &conn);
+		if (r)
+			return r;
+		r = call(session, conn, context);
+		lost = conn_is_lost(r);
+		if (lost)
+			conn_mark_lost(session, conn);
+		conn_put(session, &conn);
+		if (!lost || turn + 1 == MAX_TURNS)
+			return r;
+	}
 }

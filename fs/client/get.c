@@ -37,9 +37,16 @@ static uint64_t bitmap_bytes(uint32_t keys)
 	return ((uint64_t)keys + 63) / 64 * 8;
 }
 
-static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_get_request *q,
-	struct plan **ret_plan, struct pfs_get_start *ret)
+struct start {
+	const struct pfs_get_request *request;
+	struct pfs_get_start answer;
+	struct plan *plan;
+};
+
+static int start_on(struct pfs_session *session, struct conn *conn, void *context)
 {
+	struct start *start = context;
+	const struct pfs_get_request *q = start->request;
 	struct pfs_get_start a = {
 		.start = q->start,
 		.have = q->have,
@@ -83,54 +90,42 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 	plan->class_mask = q->class_mask ? q->class_mask : (1u << conn->classes) - 1;
 	plan->keys = q->key_count;
 	plan->over = !a.handle_live;
-	*ret_plan = plan;
-	*ret = a;
+	if (a.missing > 0 && !ranges_sync(session, conn, a.ranges_version) && session->options.auto_ack)
+		a.missing = 0;
+	start->plan = plan;
+	start->answer = a;
 	return 0;
 }
 
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret)
 {
-	struct pfs_get_start a = {0};
-	struct plan *plan = NULL;
-	struct conn *conn;
+	struct start start = {.request = request};
+	const struct pfs_get_start *a = &start.answer;
 	int r = check_request(request);
 
-	for (unsigned turn = 0; !r; turn++) {
-		r = conn_get(session, &conn);
-		if (r)
-			break;
-		r = start_on(session, conn, request, &plan, &a);
-		if (!r) {
-			if (a.missing > 0 && !ranges_sync(session, conn, a.ranges_version) && session->options.auto_ack)
-				a.missing = 0;
-			conn_put(session, &conn);
-			break;
-		}
-		if (!conn_again(session, &conn, r, turn))
-			break;
-		r = 0;
-	}
-	if (r || !plan)
+	if (!r)
+		r = conn_run(session, start_on, &start);
+	if (r)
 		return r;
 	*ret = (struct pfs_get_result){
-		.handle = plan->id,
-		.raw_prefix_hit_len = a.raw_prefix_hit_len,
-		.transferable_len = a.transferable_len,
-		.demand = a.demand,
-		.prefix_hit_groups = a.prefix_hit_groups,
-		.first_miss_index = a.first_miss_index,
-		.first_miss_group_index = a.first_miss_group_index,
-		.all_hit = a.all_hit,
-		.hits = a.hits,
-		.missing = a.missing,
+		.handle = start.plan->id,
+		.raw_prefix_hit_len = a->raw_prefix_hit_len,
+		.transferable_len = a->transferable_len,
+		.demand = a->demand,
+		.prefix_hit_groups = a->prefix_hit_groups,
+		.first_miss_index = a->first_miss_index,
+		.first_miss_group_index = a->first_miss_group_index,
+		.all_hit = a->all_hit,
+		.hits = a->hits,
+		.missing = a->missing,
 	};
 	if (!(request->flags & PFS_GET_NO_BITS)) {
-		ret->hit_bits = plan->conn->buffer + a.hits_offset;
-		ret->restorable_bits = plan->conn->buffer + a.restorable_offset;
+		ret->hit_bits = start.plan->conn->buffer + a->hits_offset;
+		ret->restorable_bits = start.plan->conn->buffer + a->restorable_offset;
 	}
-	memcpy(ret->bytes, a.bytes, sizeof(ret->bytes));
-	memcpy(ret->estimate_us, a.estimate_us, sizeof(ret->estimate_us));
-	plan_leave(session, plan, false);
+	memcpy(ret->bytes, a->bytes, sizeof(ret->bytes));
+	memcpy(ret->estimate_us, a->estimate_us, sizeof(ret->estimate_us));
+	plan_leave(session, start.plan, false);
 	return 0;
 }
 

@@ -171,7 +171,9 @@ struct pfs_put_result {
 /* Starts a put plan. Everything in *ret belongs to the plan and dies when it ends. Every started plan is ended with
  * pfs_put_commit or pfs_put_abort, one that got no room too. Never waits for room: a group without room says
  * PFS_GROUP_NOROOM, and pfs_news() tells when to try again.
- * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full). */
+ * One that meets a pfs_reset is started anew, in the new generation.
+ * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
+ * reset after another). */
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret);
 
 struct pfs_put_outcome {
@@ -183,7 +185,8 @@ struct pfs_put_outcome {
 
 /* Publishes groups @first..@first+@count-1 (@count 0 = all that follow). With this call the engine asserts that its writes
  * to their values are complete, those of its GPU included. @status (may be NULL): the caller's array, an answer for
- * each group: COMMITTED, PENDING (ask again), LOST, or what it was. @ret may be NULL.
+ * each group: COMMITTED, PENDING (ask again), LOST, or what it was. @ret may be NULL. A group of a plan that began before a
+ * pfs_reset is LOST: that is no error, put it again.
  * -ENOENT (no such plan of this session: ended already, or another session's), -EINVAL (range; or a get plan). */
 int pfs_put_commit(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
 	struct pfs_put_outcome *ret);
@@ -307,6 +310,60 @@ struct pfs_probe_result {
  * (@count + 7) / 8 bytes. */
 int pfs_probe(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint8_t *hit_bits,
 	struct pfs_probe_result *ret);
+
+/* ---- by hand ----------------------------------------------------------------------------------------------------
+ *
+ * Keys as everywhere: in place if they lie in a pfs_keys_area, else copied. All of these are idempotent and are asked again
+ * after a restart of the daemon. All may block for as long as the daemon takes; none waits for others' plans. */
+
+/* The pages of @keys (1..PFS_MAX_KEYS) were used now: they leave later. @priority and @pause_ms (expected pause until the
+ * next use) are hints, 0 = none. *touched (may be NULL): how many of them are there. A read-only session may.
+ * -EINVAL, -E2BIG, -ENOBUFS. */
+int pfs_touch(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t priority,
+	uint32_t pause_ms, uint32_t *touched);
+
+struct pfs_remove_result {
+	uint32_t removed, absent, busy; /* keys by their answer */
+	uint32_t reserved0;
+	uint64_t values;                /* that went */
+	uint64_t reserved[2];
+};
+
+/* Lets the values of @class_mask (0 = all classes) at @keys (1..PFS_MAX_KEYS) go. @answers (may be NULL): the caller's array
+ * of @count, PFS_REMOVE_* for each. One that is pinned or being written is PFS_REMOVE_BUSY, which is no error. @ret may
+ * be NULL. -EINVAL, -E2BIG, -EROFS (read-only session), -ENOBUFS. */
+int pfs_remove(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t class_mask,
+	uint32_t *answers, struct pfs_remove_result *ret);
+
+struct pfs_pin_result {
+	uint32_t changed, absent;           /* records that were not so before; keys without a record */
+	uint64_t pinned_bytes, limit_bytes; /* of the namespace */
+	uint64_t reserved[2];
+};
+
+/* Holds the records of @keys (1..PFS_MAX_KEYS): they are no victims until they are released. @flags: PFS_PIN_*. @answers (may
+ * be NULL): the caller's array of @count, PFS_PIN_* for each. A pin outlives the session. @answers and *ret (may be NULL)
+ * are set on -ENOSPC too: some passed the limit, all others were pinned; pfs_last_error() names the numbers.
+ * -EINVAL, -E2BIG, -EROFS (read-only session), -ENOSPC, -ENOBUFS. */
+int pfs_pin(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t flags, uint32_t *answers,
+	struct pfs_pin_result *ret);
+
+/* Has everything written to disk; *values (may be NULL): how many were. This version has no disk tier: 0.
+ * -EROFS (read-only session). */
+int pfs_drain(struct pfs_session *session, uint64_t *values);
+
+struct pfs_reset_result {
+	uint64_t generation; /* the new one */
+	uint64_t values;     /* that went at once */
+	uint32_t held;       /* old records that plans, handles or readers still hold */
+	uint32_t reserved0;
+	uint64_t reserved[2];
+};
+
+/* Begins a new generation of the namespace: nothing that was stored before is found any more, by anybody. Get plans and handles
+ * stay readable until they are released; open put plans are LOST at their commit. @ret may be NULL.
+ * -EROFS (read-only session). */
+int pfs_reset(struct pfs_session *session, struct pfs_reset_result *ret);
 
 /* The namespace's counters as "name value" lines, NUL-terminated and cut to @size bytes; *length (may be NULL): of the whole
  * text without the NUL. @size at most 1 MiB. */

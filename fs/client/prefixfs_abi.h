@@ -79,7 +79,7 @@ struct pfs_attach {
 	__u64 session;            /* out: the number under sessions/ */
 	__u64 segment_bytes;      /* out: length to map */
 	__u64 segment_page_bytes; /* out: page size of the backing */
-	__u64 generation;         /* out: of the segment */
+	__u64 generation;         /* out: of the namespace: rises with each RESET; the segment and its ranges stay */
 	__u64 ranges_version;     /* out: of SEGMENTS */
 	__u32 world;              /* out */
 	__u32 page_tokens;        /* out */
@@ -89,7 +89,7 @@ struct pfs_attach {
 	__u8 token[16];           /* out: to present, once, on the socket */
 	__u32 read_only;          /* out: 1 for a session opened O_RDONLY */
 	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class; PFS_INDEX_NONE without a rank */
-	__u32 reserved;
+	__u32 state_mask;         /* out: bit c is set when class c is a state class */
 	char socket_path[104];    /* out: NUL-terminated */
 };
 
@@ -114,7 +114,7 @@ struct pfs_segments {
 	__u32 count;         /* out: written */
 	__u32 total;         /* out: existing */
 	__u64 version;       /* out: rises with every change */
-	__u64 generation;    /* out: of the segment */
+	__u64 generation;    /* out: of the namespace, as of ATTACH; a range has its own */
 };
 
 struct pfs_range_ack {
@@ -301,6 +301,80 @@ struct pfs_last_error {
 	char text[480];   /* out: one sentence, NUL-terminated, naming the argument and the limit */
 };
 
+/* ---- by hand -------------------------------------------------------------------------------------------------- */
+
+/* The pages were used now, as a GET_START would say that hit them. Unknown keys are passed over. */
+struct pfs_touch {
+	struct pfs_call call;
+	__u64 keys_offset; /* in: struct pfs_key[keys] */
+	__u32 keys;        /* in: at least 1 */
+	__u32 flags;       /* in: 0 */
+	__u32 priority;    /* in: hint, 0 = none; without effect in this version */
+	__u32 pause_ms;    /* in: hint: expected pause until the next use, 0 = unknown; without effect in this version */
+	__u32 touched;     /* out: keys that were there */
+	__u32 reserved;
+};
+
+enum pfs_remove_answer {
+	PFS_REMOVE_DONE = 0,   /* it had values of these classes and has none now */
+	PFS_REMOVE_ABSENT = 1, /* it had none */
+	PFS_REMOVE_BUSY = 2,   /* it has all that it had: pinned, being written, or of a WHOLE group that cannot go now */
+};
+
+/* Lets the values of these classes go, of all shares; of a state class those of the row at the key. */
+struct pfs_remove {
+	struct pfs_call call;
+	__u64 keys_offset;    /* in: struct pfs_key[keys] */
+	__u64 answers_offset; /* in: __u32[keys], enum pfs_remove_answer; PFS_OFFSET_NONE = not wanted */
+	__u32 keys;           /* in: at least 1 */
+	__u32 class_mask;     /* in: 0 = all classes */
+	__u32 removed;        /* out: keys by their answer */
+	__u32 absent;         /* out */
+	__u32 busy;           /* out */
+	__u32 reserved;
+	__u64 values;         /* out: values that went */
+};
+
+#define PFS_PIN_RELEASE 1u   /* hold no longer */
+#define PFS_PIN_ENDPOINTS 2u /* each key names the record that ends there; without it the record that its page lies in */
+
+enum pfs_pin_answer {
+	PFS_PIN_DONE = 0,   /* the record is as asked for, whatever it was before */
+	PFS_PIN_ABSENT = 1, /* there is no such record */
+	PFS_PIN_NOROOM = 2, /* no more may be pinned: the call is ENOSPC after the others were pinned */
+};
+
+/* Records that are no victims until they are released. They stay so when the session ends. */
+struct pfs_pin {
+	struct pfs_call call;
+	__u64 keys_offset;    /* in: struct pfs_key[keys] */
+	__u64 answers_offset; /* in: __u32[keys], enum pfs_pin_answer; PFS_OFFSET_NONE = not wanted */
+	__u32 keys;           /* in: at least 1 */
+	__u32 flags;          /* in: PFS_PIN_* */
+	__u32 changed;        /* out: records that were not so before */
+	__u32 absent;         /* out: keys without a record */
+	__u64 pinned_bytes;   /* out: of the namespace, now */
+	__u64 limit_bytes;    /* out: a tenth of its floor */
+};
+
+/* Everything on disk? This version has no disk tier: there is nothing to write. */
+struct pfs_drain {
+	struct pfs_call call;
+	__u64 values; /* out: written by this call; 0 */
+	__u64 bytes;  /* out */
+	__u32 disk;   /* out: 1 with a disk tier; 0 in this version */
+	__u32 reserved;
+};
+
+/* A new generation of the namespace: nothing that was there is found any more. */
+struct pfs_reset {
+	struct pfs_call call;
+	__u32 flags;      /* in: 0 */
+	__u32 held;       /* out: old records that plans, handles or readers still hold */
+	__u64 generation; /* out: the new one */
+	__u64 values;     /* out: values that this call let go */
+};
+
 #define PFS_IOC_TYPE 0xF5
 #define PFS_IOC_ATTACH _IOWR(PFS_IOC_TYPE, 1, struct pfs_attach)
 #define PFS_IOC_SEGMENTS _IOWR(PFS_IOC_TYPE, 2, struct pfs_segments)
@@ -316,7 +390,12 @@ struct pfs_last_error {
 #define PFS_IOC_STAT _IOWR(PFS_IOC_TYPE, 12, struct pfs_stat)
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
 #define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
-/* 15..31 belong to IMPORT, GET_CONFIRM, TOUCH, REMOVE, PIN, FP_ADD, FP_MATCH, DRAIN, RESET: EOPNOTSUPP today. */
+/* 15 IMPORT, 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 24..31 are kept for later: EOPNOTSUPP. */
+#define PFS_IOC_TOUCH _IOWR(PFS_IOC_TYPE, 17, struct pfs_touch)
+#define PFS_IOC_REMOVE _IOWR(PFS_IOC_TYPE, 18, struct pfs_remove)
+#define PFS_IOC_PIN _IOWR(PFS_IOC_TYPE, 19, struct pfs_pin)
+#define PFS_IOC_DRAIN _IOWR(PFS_IOC_TYPE, 22, struct pfs_drain)
+#define PFS_IOC_RESET _IOWR(PFS_IOC_TYPE, 23, struct pfs_reset)
 #define PFS_IOC_NR_LAST 31
 
 /* What the socket carries: the client sends a hello, the daemon answers with a welcome and, when status is 0, two

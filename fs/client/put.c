@@ -8,6 +8,8 @@
 
 #include "fs/client/client.h"
 
+#define RESET_TURNS 8u /* resets that one PUT_START lives through */
+
 static int check_request(const struct pfs_put_request *q)
 {
 	uint64_t sum = 0;
@@ -74,9 +76,16 @@ static int place_answers(struct pfs_session *session, struct plan *plan, const s
 	return 0;
 }
 
-static int start_on(struct pfs_session *session, struct conn *conn, const struct pfs_put_request *q,
-	struct plan **ret_plan, struct pfs_put_start *ret)
+struct start {
+	const struct pfs_put_request *request;
+	struct pfs_put_start answer;
+	struct plan *plan;
+};
+
+static int start_on(struct pfs_session *session, struct conn *conn, void *context)
 {
+	struct start *start = context;
+	const struct pfs_put_request *q = start->request;
 	struct pfs_put_start a = {.groups = q->group_count, .keys = q->key_count, .class_mask = q->class_mask};
 	__u64 keys_area = AREA_NONE;
 	struct plan *plan;
@@ -109,44 +118,36 @@ static int start_on(struct pfs_session *session, struct conn *conn, const struct
 		return r;
 	}
 	plan->over = a.groups_ok == 0;
-	*ret_plan = plan;
-	*ret = a;
+	if (a.ranges_version > conn->ranges_version)
+		ranges_sync(session, conn, a.ranges_version); /* if not now, then next time */
+	start->plan = plan;
+	start->answer = a;
 	return 0;
 }
 
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret)
 {
-	struct pfs_put_start answer = {0};
-	struct plan *plan = NULL;
-	struct conn *conn;
+	struct start start = {.request = request};
+	unsigned turn = 0;
 	int r = check_request(request);
 
-	for (unsigned turn = 0; !r; turn++) {
-		r = conn_get(session, &conn);
-		if (r)
-			break;
-		r = start_on(session, conn, request, &plan, &answer);
-		if (!r) {
-			if (answer.ranges_version > conn->ranges_version)
-				ranges_sync(session, conn, answer.ranges_version); /* if not now, then next time */
-			conn_put(session, &conn);
-			break;
-		}
-		if (!conn_again(session, &conn, r, turn))
-			break;
-		r = 0;
-	}
-	if (r || !plan)
+	if (!r)
+		do /* after a reset nothing of it was kept: the next one begins in the new generation */
+			r = conn_run(session, start_on, &start);
+		while (r == -RESET_SINCE && ++turn < RESET_TURNS);
+	if (r == -RESET_SINCE)
+		r = -ESTALE;
+	if (r)
 		return r;
 	*ret = (struct pfs_put_result){
-		.plan = plan->id,
-		.segment = plan->conn->segment,
-		.status = (const uint32_t *)(plan->conn->buffer + plan->status_offset),
-		.new_values = answer.new_values,
-		.groups_ok = answer.groups_ok,
+		.plan = start.plan->id,
+		.segment = start.plan->conn->segment,
+		.status = (const uint32_t *)(start.plan->conn->buffer + start.plan->status_offset),
+		.new_values = start.answer.new_values,
+		.groups_ok = start.answer.groups_ok,
 	};
-	memcpy(ret->answers, plan->values, sizeof(ret->answers));
-	plan_leave(session, plan, false);
+	memcpy(ret->answers, start.plan->values, sizeof(ret->answers));
+	plan_leave(session, start.plan, false);
 	return 0;
 }
 
@@ -157,24 +158,33 @@ static bool is_outcome(uint32_t status)
 	return status == PFS_GROUP_COMMITTED || status == PFS_GROUP_LOST || status == PFS_GROUP_ABORTED;
 }
 
-/* Asks on a new connection how a plan of a lost one ended: the daemon knows it by its id, under the same client id. */
-static int ask_outcome(struct pfs_session *session, struct plan *plan, unsigned long op, struct pfs_put_end *end)
-{
-	struct conn *conn;
-	int r;
+struct ending {
+	unsigned long op;
+	struct pfs_put_end *end;
+	bool asked;
+};
 
-	for (unsigned turn = 0;; turn++) {
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = area_take(session, conn, end->groups * sizeof(uint32_t), &end->status_offset);
-		if (!r) {
-			r = call_run(session, conn, op, &end->call, sizeof(*end), 0, 0);
-			area_give(session, conn, end->status_offset);
-		}
-		if (!conn_again(session, &conn, r, turn))
-			break;
-	}
+static int ask_outcome_on(struct pfs_session *session, struct conn *conn, void *context)
+{
+	struct ending *e = context;
+	int r = area_take(session, conn, e->end->groups * sizeof(uint32_t), &e->end->status_offset);
+
+	if (r)
+		return r;
+	e->asked = true;
+	r = call_run(session, conn, e->op, &e->end->call, sizeof(*e->end), 0, 0);
+	area_give(session, conn, e->end->status_offset);
+	return r;
+}
+
+/* Asks on a new connection how a plan of a lost one ended: the daemon knows it by its id, under the same client id. */
+static int ask_outcome(struct pfs_session *session, unsigned long op, struct pfs_put_end *end)
+{
+	struct ending ending = {op, end, false};
+	int r = conn_run(session, ask_outcome_on, &ending);
+
+	if (r && !ending.asked)
+		return r;
 	if (r == -ENOENT || conn_is_lost(r) || ((r == 0 || r == -EALREADY) && !is_outcome(end->outcome))) {
 		end->outcome = PFS_GROUP_LOST;
 		r = 0;
@@ -211,11 +221,11 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 		}
 	}
 	if (lost) {
-		r = ask_outcome(session, plan, op, &end);
+		r = ask_outcome(session, op, &end);
 		for (uint32_t i = 0; i < end.groups && status && !r; i++)
 			status[i] = end.outcome;
 	} else {
-		if (r == -EALREADY)
+		if (r == -EALREADY || r == -RESET_SINCE) /* its outcome and status say what became of it */
 			r = 0;
 		if (!r && status)
 			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));

@@ -124,37 +124,46 @@ int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version
 	return r;
 }
 
+struct listing {
+	struct pfs_range *to;
+	struct pfs_segments q;
+};
+
+static int segments_on(struct pfs_session *session, struct conn *conn, void *context)
+{
+	struct listing *l = context;
+	struct pfs_segments q = l->q;
+	int r = area_take(session, conn, q.capacity * sizeof(*l->to), &q.ranges_offset);
+
+	if (r)
+		return r;
+	r = call_run(session, conn, PFS_IOC_SEGMENTS, &q.call, sizeof(q), 0, 0);
+	if (!r && q.count <= q.capacity) {
+		memcpy(l->to, conn->buffer + q.ranges_offset, q.count * sizeof(*l->to));
+		l->q = q;
+	}
+	area_give(session, conn, q.ranges_offset);
+	return r;
+}
+
 int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *to, uint32_t capacity, uint32_t *count,
 	uint32_t *total, uint64_t *version)
 {
-	struct conn *conn;
+	struct listing l = {.to = to, .q = {.first = first, .capacity = capacity}};
 	int r;
 
 	if (capacity > MAX_RANGES || (capacity > 0 && !to))
 		return say(EINVAL, "capacity is %u, at most %u ranges are possible", capacity, MAX_RANGES);
-	for (unsigned turn = 0;; turn++) {
-		struct pfs_segments q = {.first = first, .capacity = capacity};
-
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = area_take(session, conn, capacity * sizeof(*to), &q.ranges_offset);
-		if (!r) {
-			r = call_run(session, conn, PFS_IOC_SEGMENTS, &q.call, sizeof(q), 0, 0);
-			if (!r && q.count <= capacity) {
-				memcpy(to, conn->buffer + q.ranges_offset, q.count * sizeof(*to));
-				if (count)
-					*count = q.count;
-				if (total)
-					*total = q.total;
-				if (version)
-					*version = q.version;
-			}
-			area_give(session, conn, q.ranges_offset);
-		}
-		if (!conn_again(session, &conn, r, turn))
-			return r;
-	}
+	r = conn_run(session, segments_on, &l);
+	if (r)
+		return r;
+	if (count)
+		*count = l.q.count;
+	if (total)
+		*total = l.q.total;
+	if (version)
+		*version = l.q.version;
+	return 0;
 }
 
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted)

@@ -64,19 +64,14 @@ static int set_paths(struct pfs_session *s, const char *path)
 	size_t n = strlen(path);
 	struct stat st;
 	bool directory = !stat(path, &st) && S_ISDIR(st.st_mode);
-	const char *slash = strrchr(path, '/');
 	int r;
 
 	while (directory && n > 1 && path[n - 1] == '/')
 		n--;
-	if (!directory)
-		n = slash ? (size_t)(slash - path) : 0;
 	if (directory)
 		r = asprintf(&s->ctl_path, "%.*s/ctl", (int)n, path);
 	else
 		r = asprintf(&s->ctl_path, "%s", path);
-	if (r >= 0)
-		r = n ? asprintf(&s->layout_path, "%.*s/layout", (int)n, path) : asprintf(&s->layout_path, "layout");
 	if (r >= 0 && s->options.socket_dir)
 		r = asprintf(&s->socket_dir, "%s", s->options.socket_dir);
 	return r < 0 ? say(ENOMEM, "no memory for the paths of a session") : 0;
@@ -164,7 +159,6 @@ void pfs_close(struct pfs_session **sessionp)
 	pthread_mutex_destroy(&s->ranges_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s->ctl_path);
-	free(s->layout_path);
 	free(s->socket_dir);
 	free(s);
 }
@@ -204,10 +198,15 @@ int pfs_poll_fd(struct pfs_session *session)
 	return session->poll_fd;
 }
 
+static int bring_ranges(struct pfs_session *session, struct conn *conn, void *context)
+{
+	(void)context;
+	return ranges_sync(session, conn, UINT64_MAX);
+}
+
 int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 {
 	uint64_t until = now_ms() + deadline_ms;
-	struct conn *conn;
 	int r, news;
 
 	if (deadline_ms > PFS_MAX_DEADLINE_MS)
@@ -218,14 +217,7 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 
 		news = poll(&p, 1, now < until ? (int)(until - now) : 0);
 	} while (news < 0 && errno == EINTR);
-	for (unsigned turn = 0;; turn++) {
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = ranges_sync(session, conn, UINT64_MAX);
-		if (!conn_again(session, &conn, r, turn))
-			break;
-	}
+	r = conn_run(session, bring_ranges, NULL);
 	if (!r && news == 0)
 		r = say(ETIMEDOUT, "no news within %u ms", deadline_ms);
 	return r;

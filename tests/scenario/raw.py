@@ -17,6 +17,9 @@ WAIT_INFLIGHT = 1
 WAIT_PREWARM = 1
 ANSWERS = {NONE64: "none", NONE64 - 1: "exists", NONE64 - 2: "inflight", NONE64 - 3: "duplicate"}
 GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
+REMOVED, REMOVE_ABSENT, REMOVE_BUSY = range(3)
+PIN_DONE, PIN_ABSENT, PIN_NOROOM = range(3)
+PIN_RELEASE, PIN_ENDPOINTS = 1, 2
 OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
 
 
@@ -33,7 +36,7 @@ Attach = struct_of("Attach", ("abi_version", U32), ("rank", U32), ("node", U32),
                    ("call_buffer_bytes", U64), ("client_id", U8 * 16), ("session", U64), ("segment_bytes", U64),
                    ("segment_page_bytes", U64), ("generation", U64), ("ranges_version", U64), ("world", U32),
                    ("page_tokens", U32), ("classes", U32), ("token_ttl_ms", U32), ("fingerprint", U8 * 16),
-                   ("token", U8 * 16), ("read_only", U32), ("share", U32 * 16), ("reserved", U32),
+                   ("token", U8 * 16), ("read_only", U32), ("share", U32 * 16), ("state_mask", U32),
                    ("socket_path", ctypes.c_char * 104))
 Segments = struct_of("Segments", ("ranges_offset", U64), ("first", U32), ("capacity", U32), ("count", U32),
                      ("total", U32), ("version", U64), ("generation", U64))
@@ -61,10 +64,20 @@ Probe = struct_of("Probe", ("keys_offset", U64), ("hits_offset", U64), ("keys", 
 Stat = struct_of("Stat", ("text_offset", U64), ("capacity", U32), ("bytes", U32))
 LastError = struct_of("LastError", ("failed_seq", U64), ("failed_op", U32), ("error", S32), ("text", ctypes.c_char * 480))
 
+Touch = struct_of("Touch", ("keys_offset", U64), ("keys", U32), ("flags", U32), ("priority", U32), ("pause_ms", U32),
+                  ("touched", U32), ("reserved", U32))
+Remove = struct_of("Remove", ("keys_offset", U64), ("answers_offset", U64), ("keys", U32), ("class_mask", U32),
+                   ("removed", U32), ("absent", U32), ("busy", U32), ("reserved", U32), ("values", U64))
+Pin = struct_of("Pin", ("keys_offset", U64), ("answers_offset", U64), ("keys", U32), ("flags", U32), ("changed", U32),
+                ("absent", U32), ("pinned_bytes", U64), ("limit_bytes", U64))
+Drain = struct_of("Drain", ("values", U64), ("bytes", U64), ("disk", U32), ("reserved", U32))
+Reset = struct_of("Reset", ("flags", U32), ("held", U32), ("generation", U64), ("values", U64))
+
 OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": (3, SegmentsAck),
               "PUT_START": (4, PutStart), "PUT_COMMIT": (5, PutEnd), "PUT_ABORT": (6, PutEnd),
               "GET_START": (7, GetStart), "GET_TRANSFER": (8, GetTransfer), "GET_CANCEL": (9, GetCancel),
-              "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError)}
+              "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError), "TOUCH": (17, Touch), "REMOVE": (18, Remove), "PIN": (19, Pin),
+              "DRAIN": (22, Drain), "RESET": (23, Reset)}
 
 
 class Group(ctypes.Structure):
@@ -234,6 +247,26 @@ class Client:
     def probe(self, keys):
         self.buffer[1 << 20:(1 << 20) + 32 * len(keys)] = b"".join(keys)
         return self.call("PROBE", keys_offset=1 << 20, hits_offset=4 << 20, keys=len(keys))
+
+    def touch(self, keys, **fields):
+        self.buffer[1 << 20:(1 << 20) + 32 * len(keys)] = b"".join(keys)
+        return self.call("TOUCH", keys_offset=1 << 20, keys=len(keys), **fields)
+
+    def with_answers(self, name, keys, fields):
+        self.buffer[1 << 20:(1 << 20) + 32 * len(keys)] = b"".join(keys)
+        try:
+            return self.call(name, keys_offset=1 << 20, keys=len(keys), answers_offset=4 << 20, **fields)
+        finally:
+            self.answers = list(struct.unpack_from(f"<{len(keys)}I", self.buffer, 4 << 20))
+
+    def remove(self, keys, **fields):
+        return self.with_answers("REMOVE", keys, fields)
+
+    def pin(self, keys, **fields):
+        return self.with_answers("PIN", keys, fields)
+
+    def reset(self):
+        return self.call("RESET")
 
     def stats(self):
         r = self.call("STAT", text_offset=0, capacity=65536)

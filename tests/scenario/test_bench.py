@@ -37,6 +37,18 @@ def test_one_figure(program, mountable):
 
 
 @pytest.mark.limit(300)
+def test_view_has_its_figures(program, mountable):
+    program("prefixfsd")
+    answer = subprocess.run([program("prefixfs"), "bench", "view", "--pages", "20000"], capture_output=True, text=True,
+                            check=False)
+    assert answer.returncode == 0, answer.stderr
+    rows = {r["figure"]: r for r in map(json.loads, answer.stdout.splitlines())}
+    assert set(rows) >= {"ls_1m_records_s", "ls_1m_checkpoints_s", "stat_per_s", "view_extra_mib", "inval_100k_s"}
+    assert rows["ls_1m_records_s"]["records"] == rows["ls_1m_checkpoints_s"]["records"] == 20000
+    assert rows["view_extra_mib"]["ratio"] < 1 and rows["inval_100k_s"]["dropped"] == 0
+
+
+@pytest.mark.limit(300)
 def test_demo_prints_one_object(program, build, mountable):
     if build != os.path.join(ROOT, "build"):
         pytest.skip("the demo uses build/")

@@ -39,3 +39,15 @@ def test_programs_are_hardened(program, name):
     text = subprocess.run(["readelf", "-dlW", program(name)], capture_output=True, text=True, check=True).stdout
     assert "GNU_RELRO" in text
     assert re.search(r"FLAGS_1.*NOW.*PIE", text)
+
+
+def test_what_comes_along_is_installed(program, build, tmp_path):
+    program("prefixfs")
+    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", str(tmp_path)], check=True,
+                   capture_output=True)
+    there = {os.path.relpath(p, tmp_path) for p in glob.glob(f"{tmp_path}/**", recursive=True)}
+    for wanted in ("bin/prefixfs", "bin/prefixfsd", "share/man/man1/prefixfs.1", "share/man/man3/prefixfs.3",
+                   "share/man/man5/prefixfs-layout.5", "share/man/man7/prefixfs-control.7", "share/man/man8/prefixfsd.8",
+                   "share/bash-completion/completions/prefixfs", "share/bash-completion/completions/prefixfsd",
+                   "share/prefixfs/layouts/Qwen3-8B-tp1.json", "include/prefixfs.h"):
+        assert any(p.endswith(wanted) for p in there), wanted

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, from mount to unmount, as an operator types it."""
+import errno
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
+import threading
 import time
 
 import pytest
+
+from raw import Client, key, name_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SESSIONS = os.path.join(ROOT, "tests/data/coding_sessions.jsonl")
@@ -59,6 +64,7 @@ def cli(program, mountable, tmp_path, on_hang):
     mount.mkdir()
     run = tempfile.mkdtemp(prefix="prefixfs-")  # its path has a limit
     c = Cli(program("prefixfs"), str(mount))
+    c.run = run
     c("mount", str(mount), "--memory=64M", f"--run-dir={run}")
     serving = c.serving()
     on_hang(lambda: os.kill(serving, signal.SIGKILL))
@@ -75,10 +81,85 @@ def test_mount_and_unmount_leave_nothing(cli):
     assert gone(parent)
 
 
+def test_pin_touch_drain_and_reset(cli):
+    cli("ns", "create", "x", *SMALL)
+    with Client(os.path.join(cli.mount, "ns/x/ctl")) as c:
+        c.acknowledge()
+        a = c.attached
+        keys = [key(1, i) for i in range(4)]
+        c.put_start(1, [(None, 4 * a.page_tokens, keys)])
+        c.put_end("PUT_COMMIT", 1)
+        record = name_of(4 * a.page_tokens, keys[-1])
+        out = cli.json("pin", "x", record)[0]
+        assert out["changed"] == 1 and out["gone"] == 0 and 0 < out["pinned_bytes"] <= out["limit_bytes"]
+        assert "pinned" in cli("evict", "x", record, rc=1)
+        assert cli.json("pin", "x", record)[0]["changed"] == 0
+        assert cli.json("touch", "x", record) == [{"touched": 1}]
+        out = cli.json("unpin", "x", record)[0]
+        assert out["changed"] == 1 and out["pinned_bytes"] == 0
+        assert "16 hex digits" in cli("pin", "x", "nothing", rc=1)
+        assert "No such file" in cli("pin", "x", name_of(64, key(9)), rc=1)
+        assert cli.json("drain", "x") == [{"drained": 0, "note": "no disk tier"}]
+        c.get_start(1, keys)
+        out = cli.json("reset", "x")[0]
+        assert out == {"generation": 2, "values": 0, "held_records": 1}
+        assert c.probe(keys).hits == 0
+        c.call("GET_CANCEL", handle=1)
+    for command in ("pin", "unpin", "touch", "drain", "reset"):
+        assert "NAMESPACE" in cli(command, "--help")
+        assert command in cli(command, rc=2)
+        assert "y" in cli(command, "y", *([record] if command in ("pin", "unpin", "touch") else []), rc=1)
+
+
+def test_what_makes_and_takes_away_speaks_json(cli):
+    """They said nothing at all; errors are sentences on stderr with --json too."""
+    assert cli.json("ns", "create", "a", *SMALL) == [{"namespace": "a", "mount": cli.mount}]
+    said = cli("ns", "create", "a", *SMALL, "--json", rc=1)
+    assert said == f"prefixfs: namespace a exists in {cli.mount}\n"
+    assert cli.json("ns", "remove", "a") == [{"namespace": "a", "mount": cli.mount}]
+    parent = int(line(os.path.join(cli.mount, "health"), "parent"))
+    assert cli.json("unmount", cli.mount) == [{"mount": cli.mount, "pid": parent}]
+    [again] = cli.json("mount", "--memory", "16M", cli.mount, f"--run-dir={cli.run}")
+    assert again == {"mount": cli.mount, "pid": int(line(os.path.join(cli.mount, "health"), "parent"))}
+    assert "carries a prefixfs already" in cli("mount", "--json", cli.mount, f"--run-dir={cli.run}", rc=1)
+
+
+def test_mount_in_the_foreground_has_no_json(cli, tmp_path):
+    assert "--json and --foreground exclude each other" in cli("mount", str(tmp_path), "--json", "--foreground", rc=2)
+
+
 def test_unmount_says_what_is_wrong(cli, tmp_path):
     with open(os.path.join(cli.mount, "README"), encoding="utf-8"):
         assert "in use" in cli("unmount", cli.mount, rc=1)
-    assert "no prefixfs mount" in cli("unmount", str(tmp_path), rc=1)
+    assert cli("unmount", str(tmp_path), rc=1) == f"prefixfs: {tmp_path} is no prefixfs mount\n"
+
+
+@pytest.fixture
+def nobody(cli):
+    """Runs a command as somebody else, who may come as far as the mount."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+
+    def run(*words):
+        return subprocess.run([cli.program, *words], user=65534, group=65534, extra_groups=[], capture_output=True,
+                              text=True, timeout=30, check=False)
+
+    folder = os.path.dirname(cli.mount)
+    while folder != "/":  # pytest's folders are their maker's alone
+        os.chmod(folder, os.stat(folder).st_mode | 0o011)
+        folder = os.path.dirname(folder)
+    if run("version").returncode:
+        pytest.skip("the build folder is closed to others")
+    return run
+
+
+def test_unmount_of_anothers_mount_says_who_may(cli, nobody):
+    """fusermount3 said that the mount is not in /etc/mtab."""
+    for more in ([], ["--lazy"]):
+        answer = nobody("unmount", cli.mount, *more)
+        assert answer.returncode == 1
+        assert answer.stderr == f"prefixfs: {cli.mount}: root mounted it, and only root may unmount it\n"
+    assert os.path.ismount(cli.mount)
 
 
 def test_version(cli):
@@ -100,6 +181,68 @@ def test_namespaces(cli, tmp_path):
     assert "refused" in cli("ns", "create", "c", "--layout", str(tmp_path / "bad.json"), rc=1)
     cli("ns", "remove", "b")
     assert [r["name"] for r in cli.json("ns", "list")] == ["a"]
+
+
+@pytest.mark.parametrize("words", [["ns", "show", "no"], ["ns", "remove", "no"], ["stat", "no"], ["evict", "no", "--all"],
+                                   ["evict", "no", "--bytes", "1M"], ["evict", "no", f"{16:016x}-{'0' * 64}"],
+                                   ["probe", "no", "0" * 64], ["replay", SESSIONS, "--ns", "no"]])
+def test_an_unknown_namespace_is_said_to_be_unknown(cli, words):
+    """It was the errno of some file below it."""
+    assert cli(*words, rc=1) == f"prefixfs: no namespace no in {cli.mount}\n"
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["ns", "show", "p"], "namespace p has no layout yet: write one to {mount}/ns/p/layout"),
+    (["stat", "p"], "namespace p has no layout yet, and so no counters"),
+    (["evict", "p", "--all"], "{mount}/ns/p/records: the namespace has no layout yet, and so no records"),
+    (["probe", "p", "0" * 64], "no session: {mount}/ns/p/ctl: no such namespace, or it has no layout yet"),
+    (["evict", "a", f"{16:016x}-{'0' * 64}"], f"{16:016x}-{'0' * 64}: no such record"),
+    (["ns", "create", "b", "--layout", "/nowhere"], "layout /nowhere: No such file or directory"),
+    (["ns", "create", "b", "--layout", "/etc"], "layout /etc: Is a directory"),
+    (["ns", "create", "b", "--layout", "/etc/passwd"], "layout /etc/passwd is no JSON: line 1: "),
+])
+def test_sentences_name_the_thing(cli, words, sentence):
+    cli("ns", "create", "a", *SMALL)
+    os.mkdir(os.path.join(cli.mount, "ns/p"))
+    said = cli(*words, rc=1)
+    expected = "prefixfs: " + sentence.format(mount=cli.mount)
+    assert said.startswith(expected) if sentence.endswith(": ") else said.splitlines()[0] == expected, said
+
+
+@pytest.mark.parametrize("words", [["ns", "list"], ["ns", "show", "a"], ["stat"], ["stat", "a"], ["version"],
+                                   ["probe", "a", "0" * 64], ["bench", "control", "--pages", "20000"]])
+def test_a_folder_that_is_no_mount_is_said_to_be_none(program, tmp_path, words):
+    for at, more in ((tmp_path, ""), (tmp_path / "no", ": No such file or directory")):
+        answer = subprocess.run([program("prefixfs"), *words, "--mount", str(at)], capture_output=True, text=True,
+                                timeout=30, check=False)
+        assert answer.returncode == 1 and answer.stderr == f"prefixfs: no prefixfs is mounted at {at}{more}\n"
+
+
+@pytest.mark.parametrize("mode", ["777", "0700", "2770", "755", "0"])
+def test_the_mode_given_is_the_mode_had(cli, mode):
+    """It passed through the caller's umask, and lost the setgid bit."""
+    answer = subprocess.run([cli.program, "ns", "create", "a", *SMALL, "--mode", mode, "--mount", cli.mount], umask=0o077,
+                            capture_output=True, text=True, timeout=30, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert stat.S_IMODE(os.stat(os.path.join(cli.mount, "ns/a")).st_mode) == int(mode, 8)
+
+
+def test_without_a_mode_the_umask_counts(cli):
+    subprocess.run([cli.program, "ns", "create", "a", *SMALL, "--mount", cli.mount], umask=0o027, check=True, timeout=30)
+    assert stat.S_IMODE(os.stat(os.path.join(cli.mount, "ns/a")).st_mode) == 0o750
+
+
+def test_one_namespace_too_many_is_no_space(cli):
+    """It was EMFILE, which a shell explains with too many open files."""
+    for i in range(64):
+        os.mkdir(os.path.join(cli.mount, f"ns/n{i}"))
+    with pytest.raises(OSError) as refused:
+        os.mkdir(os.path.join(cli.mount, "ns/n64"))
+    assert refused.value.errno == errno.ENOSPC
+    assert cli("ns", "create", "n64", *SMALL, rc=1) == \
+        f"prefixfs: namespace n64: {cli.mount} has as many as it may have: 64 namespaces at most (max_namespaces)\n"
+    cli("ns", "remove", "n7")
+    cli("ns", "create", "n64", *SMALL)
 
 
 def test_every_layout_that_comes_along_is_taken(cli):
@@ -125,7 +268,25 @@ def test_replay_checks_every_byte_then_probe_and_evict(cli):
     assert after <= before - (1 << 20)
     cli("evict", "a", "--all")
     assert cli.json("ns", "show", "a")[0]["records"] == 0
-    assert "No such file" in cli("evict", "a", records[0], rc=1)
+    assert f"{records[0]}: no such record" in cli("evict", "a", records[0], rc=1)
+
+
+def test_replay_says_what_would_fit(cli):
+    """Groups that can never fit were a counter in stats alone."""
+    cli("unmount", cli.mount)
+    cli("mount", cli.mount, "--memory=16M", f"--run-dir={cli.run}")
+    cli("ns", "create", "a", "--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
+    words = [cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--requests", "3", "--json"]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+    result = json.loads(answer.stdout)
+    hint = re.fullmatch(r"prefixfs: (\d+) put groups can never fit: the largest has (\d+) pages, which need (\d+) bytes, "
+                        r"and the namespace may have 16777216; --memory=(\d+)M or --group-pages (\d+) would do\n", answer.stderr)
+    assert hint, answer.stderr
+    groups, pages, size, memory, fitting = map(int, hint.groups())
+    assert groups == result["toobig_groups"] > 0 and size == (pages + 27) // 28 * (2 << 20)  # 28 slots a grant
+    assert 2 * size == memory << 20 > 16777216 and fitting == 4 * 28
+    answer = subprocess.run([*words, "--group-pages", str(fitting)], capture_output=True, text=True, timeout=100, check=True)
+    assert answer.stderr == "" and json.loads(answer.stdout)["toobig_groups"] == 0
 
 
 def test_replay_with_rows_and_two_ranks(cli):
@@ -147,15 +308,47 @@ def test_replay_survives_deaths_of_the_daemon(cli, slower):
     assert result["wrong_values"] == 0 and result["requests"] == 400
 
 
+def test_replay_says_that_it_waits_for_the_daemon(cli, slower):
+    """It was silent until it gave up."""
+    cli("ns", "create", "a", *SMALL)
+    pids = [int(line(os.path.join(cli.mount, "health"), name)) for name in ("parent", "serving")]
+    with subprocess.Popen([cli.program, "replay", SESSIONS, "--mount", cli.mount, "--ns", "a", "--json"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as replay:
+        watchdog = threading.Timer(80 * slower, replay.kill)
+        watchdog.start()
+        try:
+            while int(cli.json("stat", "a")[0]["put_calls"]) == 0:
+                assert replay.poll() is None
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            said = replay.stderr.readline()
+            assert re.fullmatch(f"prefixfs: waiting for the daemon of {cli.mount}/ns/a: .+; "
+                                r"since \d\d:\d\d:\d\d, a request waits until \d\d:\d\d:\d\d\n", said), said
+            cli("mount", cli.mount, "--memory=64M", f"--run-dir={cli.run}")
+            cli("ns", "create", "a", *SMALL)
+            out, rest = replay.communicate()
+        finally:
+            watchdog.cancel()
+            replay.kill()
+    assert replay.returncode == 0 and rest == "", rest
+    assert json.loads(out)["requests"] == 400 and json.loads(out)["reattached"] == 1
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["nonsense"], "no command 'nonsense'"),
     (["ns", "create", "a"], "one of --layout and --model"),
     (["ns", "create", "a", "--model", "NoSuchModel"], None),
     (["probe", "a", "xyz"], "'xyz' is no key"),
     (["evict", "a"], "one of record names"),
+    (["evict", "a", "--all", "--bytes", "1M"], "record names, --all and --bytes exclude each other"),
+    (["evict", "a", "x", "--all"], "record names, --all and --bytes exclude each other"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
+    (["replay", "x", "--ns", "a", "--model", "Qwen3-8B", "--layout", "x"], "--layout and --model exclude each other"),
     (["replay", "x", "--ns", "a", "--clients", "0"], "--clients is 0"),
     (["replay", "x", "--ns", "a", "--order", "some"], "--order is 'some'"),
     (["bench", "control", "--pages", "12x"], "not a number"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "789"], "--mode is '789', not octal digits like 0755"),
+    (["ns", "create", "a", "--model", "Qwen3-8B", "--mode", "17777"], "--mode is 17777, 0..7777 are possible"),
     (["stat", "--nonsense"], "unknown option"),
 ])
 def test_wrong_usage_is_2_with_a_sentence(cli, words, sentence):
@@ -170,12 +363,16 @@ def test_help_everywhere(program):
     for words in ["", "mount", "unmount", "ns", "ns create", "ns list", "ns show", "ns remove", "stat", "probe", "evict",
                   "replay", "bench", "bench control", "version"]:
         answer = subprocess.run([prefixfs] + words.split() + ["--help"], capture_output=True, text=True, check=False)
-        assert answer.returncode == 0 and len(answer.stdout) > 40, words
+        assert answer.returncode == 0 and answer.stderr == "", words
+        assert answer.stdout.startswith(" ".join(["prefixfs", *words.split()])), words
+        assert answer.stdout.endswith("Exit status: 0 done, 1 it failed, 2 wrong usage.\n"), words
+        options = re.findall(r"^  --\S+(?: [A-Z]+)?(.*)$", answer.stdout, re.MULTILINE)
+        assert all(text.strip() for text in options), words
 
 
 @pytest.mark.parametrize("words", [
-    ["evict", "a", "../../b"], ["evict", "a", "../../../../victim"], ["evict", "../ns/a", "--all"],
-    ["evict", "a", "0000000000000040-" + "0" * 63], ["ns", "remove", "../../victim"], ["ns", "remove", ""],
+    ["evict", "b", "../../b"], ["evict", "b", "../../../../victim"], ["evict", "../ns/a", "--all"],
+    ["evict", "b", "0000000000000040-" + "0" * 63], ["ns", "remove", "../../victim"], ["ns", "remove", ""],
     ["ns", "create", "../../victim2", "--model", "Qwen3-8B"], ["ns", "create", "a b", "--model", "Qwen3-8B"],
     ["ns", "create", "\x1b[31m", "--model", "Qwen3-8B"], ["ns", "create", "x" * 65, "--model", "Qwen3-8B"],
     ["ns", "show", ".."], ["stat", "../ns/a"], ["probe", "../a", "0" * 64],

@@ -44,6 +44,12 @@ def sessions_end(mount, slower):
         assert stats[name] == "0", name
 
 
+def test_what_is_done_by_hand(program, mount):
+    out = subprocess.run([program("tests/scenario/client_manage"), mount + "/ns/t"], capture_output=True, text=True,
+                         check=False)
+    assert out.returncode == 0, out.stderr
+
+
 @pytest.mark.concurrency
 def test_threads_share_a_session_and_a_small_call_buffer(program, mount, slower):
     out = subprocess.run([program("tests/scenario/client_threads"), mount + "/ns/t", "8", "400"], stdout=subprocess.PIPE,

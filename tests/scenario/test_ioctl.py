@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from mounted import alive, wait_for
-from raw import (COMMITTED, EMPTY, NONBLOCK, NONE64, OPERATIONS, WAIT_INFLIGHT, Call, Client, GetStart, Probe, Refused,
-                 errno_of, ioc, key, show_token)
+from mounted import PLAIN_LAYOUT, STATE_LAYOUT, alive, wait_for
+from raw import (COMMITTED, EMPTY, NONBLOCK, NONE32, NONE64, OPERATIONS, WAIT_INFLIGHT, Call, Client, GetStart, Probe,
+                 Refused, errno_of, ioc, key, show_token)
 
 BIG = 1 << 62
 # A good request of each operation, as far as an empty namespace goes, and the error that it has there.
@@ -35,13 +35,20 @@ GOOD = {
     "RELEASE": ({"plans_offset": 0, "status_offset": 4096, "count": 1}, errno.ENOENT),
     "PROBE": ({"keys_offset": 0, "hits_offset": 4096, "keys": 4}, 0),
     "STAT": ({"text_offset": 0, "capacity": 4096}, 0),
+    "TOUCH": ({"keys_offset": 0, "keys": 4}, 0),
+    "REMOVE": ({"keys_offset": 0, "keys": 4, "answers_offset": 4096}, 0),
+    "PIN": ({"keys_offset": 0, "keys": 4, "answers_offset": 4096}, 0),
+    "DRAIN": ({}, 0),
+    "RESET": ({}, 0),
 }
 SPANS = [("SEGMENTS", "ranges_offset"), ("SEGMENTS_ACK", "acks_offset"), ("PUT_START", "groups_offset"),
          ("PUT_START", "keys_offset"), ("PUT_START", "answers_offset"), ("PUT_START", "status_offset"),
          ("PUT_COMMIT", "status_offset"), ("PUT_ABORT", "status_offset"), ("GET_START", "keys_offset"),
          ("GET_START", "hits_offset"), ("GET_START", "restorable_offset"), ("GET_START", "missing_offset"),
          ("GET_START", "groups_offset"), ("GET_TRANSFER", "offsets_offset"), ("RELEASE", "plans_offset"),
-         ("RELEASE", "status_offset"), ("PROBE", "keys_offset"), ("PROBE", "hits_offset"), ("STAT", "text_offset")]
+         ("RELEASE", "status_offset"), ("PROBE", "keys_offset"), ("PROBE", "hits_offset"), ("STAT", "text_offset"),
+         ("TOUCH", "keys_offset"), ("REMOVE", "keys_offset"), ("REMOVE", "answers_offset"), ("PIN", "keys_offset"),
+         ("PIN", "answers_offset")]
 
 
 @pytest.fixture
@@ -104,7 +111,7 @@ def test_call_header_is_checked(client, name):
 
 
 def test_numbers_that_are_no_operation(client):
-    for nr in range(15, 32):
+    for nr in (15, 16, 20, 21, *range(24, 32)):
         assert client.raw(ioc(nr, 64), bytes(64))[0] == errno.EOPNOTSUPP
         assert client.last_error().failed_op == nr
     for nr in (0, 32, 100, 255):
@@ -161,6 +168,16 @@ def test_counts_have_limits(client):
     r(client, errno.EINVAL, "PROBE", "keys", **dict(GOOD["PROBE"][0], keys=0))
     r(client, errno.E2BIG, "PROBE", "65536", **dict(GOOD["PROBE"][0], keys=65537))
     r(client, errno.EINVAL, "PROBE", "reserved", **dict(GOOD["PROBE"][0], reserved=1))
+    for name in ("TOUCH", "REMOVE", "PIN"):
+        r(client, errno.EINVAL, name, "keys", **dict(GOOD[name][0], keys=0))
+        r(client, errno.E2BIG, name, "65536", **dict(GOOD[name][0], keys=65537))
+    r(client, errno.EINVAL, "TOUCH", "flags", **dict(GOOD["TOUCH"][0], flags=1))
+    r(client, errno.EINVAL, "TOUCH", "reserved", **dict(GOOD["TOUCH"][0], reserved=1))
+    r(client, errno.EINVAL, "REMOVE", "reserved", **dict(GOOD["REMOVE"][0], reserved=1))
+    r(client, errno.EINVAL, "REMOVE", "class_mask", "1 classes", **dict(GOOD["REMOVE"][0], class_mask=2))
+    r(client, errno.EINVAL, "PIN", "flags", **dict(GOOD["PIN"][0], flags=4))
+    r(client, errno.EINVAL, "DRAIN", "reserved", reserved=1)
+    r(client, errno.EINVAL, "RESET", "flags", flags=1)
     r(client, errno.E2BIG, "SEGMENTS_ACK", "65536", **dict(GOOD["SEGMENTS_ACK"][0], count=65537))
     r(client, errno.EISCONN, "ATTACH", "attached", abi_version=1, rank=0, call_buffer_bytes=65536)
 
@@ -200,9 +217,17 @@ def test_before_attach(daemon):
         refused(c, errno.EINVAL, "ATTACH", "call_buffer_bytes", abi_version=1, call_buffer_bytes=65535)
         refused(c, errno.EINVAL, "ATTACH", "call_buffer_bytes", abi_version=1, call_buffer_bytes=(64 << 20) + 1)
         refused(c, errno.EINVAL, "ATTACH", "flags", abi_version=1, call_buffer_bytes=65536, flags=2)
-        refused(c, errno.EINVAL, "ATTACH", "reserved", abi_version=1, call_buffer_bytes=65536, reserved=2)
         c.attach(65536)
         assert c.probe if c.attached.call_buffer_bytes >= 65536 else False
+
+
+@pytest.mark.parametrize("layout, mask", [(PLAIN_LAYOUT, 0), (STATE_LAYOUT, 2)])
+def test_attach_says_which_classes_are_state_classes(daemon, layout, mask):
+    """A client lays out its arrays by them: it used to read them from the text of the layout."""
+    d = daemon()
+    d.namespace(layout=layout)
+    with Client(d.path("ns/x/ctl"), rank=NONE32, state_mask=NONE32) as c:
+        assert c.attached.state_mask == mask and c.attached.classes == len(layout["classes"])
 
 
 def test_token_works_once_and_for_this_version(daemon):
@@ -264,6 +289,9 @@ def test_read_only_session(daemon):
         c.acknowledge()
         assert errno_of(c.put_start, 1, [(None, 64, [key(1)])]) == errno.EROFS
         assert "read" in c.last_error().text.decode()
+        for name in ("REMOVE", "PIN", "DRAIN", "RESET"):
+            refused(c, errno.EROFS, name, "read", **GOOD[name][0])
+        assert c.touch([key(1), key(2)]).touched == 1
         assert c.get_start(1, [key(1)]).transferable_len == 64
         c.get_transfer(1, 2, 64)
         assert c.segment[c.offsets[0]:c.offsets[0] + 8192] == b"v" * 8192

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts, ends and deaths of the daemon's two processes: the mount goes, the reason stays."""
+import ctypes
 import errno
 import glob
 import os
@@ -10,7 +11,10 @@ import time
 import pytest
 
 from mounted import PLAIN_LAYOUT, alive, mounts_at, wait_for
-from raw import WAIT_INFLIGHT, Client, errno_of, key
+from raw import WAIT_INFLIGHT, Client, errno_of, key, name_of
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WALL = 0x40000000  # __WALL: threads, too
 
 
 def test_sigterm_ends_it_cleanly(daemon):
@@ -101,6 +105,118 @@ def test_requests_under_way_end_with_the_serving_process(daemon):
     d.wait_ready(times=2)
 
 
+def name_and_state(pid, tid):
+    with open(f"/proc/{pid}/task/{tid}/stat", encoding="ascii") as f:
+        name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+    return name, rest.split()[0]
+
+
+def threads(pid, wanted):
+    """A process's threads with this name: the letter of each one's state."""
+    found = {}
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        try:
+            name, state = name_and_state(pid, tid)
+        except OSError:
+            continue  # it has ended
+        if name == wanted:
+            found[int(tid)] = state
+    return found
+
+
+def freezer(peer, pid):
+    """Does as it is told: "hold NAME" keeps the threads of that name still, "free NAME" lets them go on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def trace(request, tid):
+        if libc.ptrace(ctypes.c_long(request), ctypes.c_long(tid), None, None):
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    while line := peer.listen():
+        what, name = line.split()
+        try:
+            for tid in threads(pid, name):
+                if what == "free":
+                    trace(PTRACE_DETACH, tid)
+                    continue
+                trace(PTRACE_SEIZE, tid)
+                trace(PTRACE_INTERRUPT, tid)
+                os.waitpid(tid, WALL)
+        except OSError as e:
+            peer.tell(e.errno)
+            return
+        peer.tell(0)
+
+
+def remover(peer, folder, name):
+    peer.tell("there")
+    peer.tell(errno_of(os.rmdir, name, dir_fd=folder))
+
+
+def entangle(d, peer, slower):
+    """The notifier of the serving process waits for a folder's lock, which a client holds that waits for an answer, and
+    the loops are still: not even SIGKILL ends a thread there. Returns the client, and who keeps the loops still."""
+    serving = d.serving()
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        for chain in (1, 2):
+            c.put(chain, None, 64, [key(chain, 0)], [b"v" * 8192])
+    holder = peer(freezer, serving)
+
+    def tell(text):
+        holder.say(text)
+        error = holder.hear(10 * slower)
+        if error == errno.EPERM:
+            pytest.skip("threads cannot be traced here")
+        assert error == 0, (text, errno.errorcode.get(error, error))
+
+    records = os.open(d.path("ns/x/records"), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        tell("hold pfs-notify")
+        os.rmdir(name_of(64, key(1, 0)), dir_fd=records)  # the notifier has something to say of the folder
+        os.fstat(records)  # its attributes are known: who removes something there does not ask for them first
+        tell("hold pfs-loop")
+        client = peer(remover, records, name_of(64, key(2, 0)))
+        assert client.hear(10 * slower) == "there"
+        wait_for(lambda: name_and_state(client.pid, client.pid)[1] in "SD", 10 * slower, "the wait for an answer")
+        tell("free pfs-notify")
+        wait_for(lambda: list(threads(serving, "pfs-notify").values()) == ["D"], 10 * slower, "the wait for the lock")
+    finally:
+        os.close(records)
+    return client, holder
+
+
+def test_a_serving_process_that_died_but_cannot_end_is_freed(daemon, peer, slower):
+    """While one of its threads lives the kernel keeps the connection, so nobody tells the client. The parent does."""
+    d = daemon()
+    d.namespace()
+    first = d.serving()
+    client, holder = entangle(d, peer, slower)
+    os.kill(first, signal.SIGKILL)
+    holder.end()
+    assert client.hear(10 * slower) in (errno.ENOTCONN, errno.ECONNABORTED)
+    d.wait_ready(times=2)
+    assert "the serving process died and cannot end; its connection is ended" in d.log()
+    assert not alive(first) and len(mounts_at(d.mount)) == 1
+    health = d.read("health")
+    assert "restarts: 1" in health and "last exit: signal 9" in health
+    assert d.stop()[0] == 0
+
+
+def test_one_that_cannot_end_does_not_keep_the_parent_from_stopping(daemon, peer, slower):
+    """The mount is detached by then, while the client's folder keeps the connection."""
+    d = daemon()
+    d.namespace()
+    serving = d.serving()
+    client, holder = entangle(d, peer, slower)
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "and is killed" in d.log(), 5 * slower, "the end of the parent's patience")
+    holder.end()
+    assert client.hear(10 * slower) in (errno.ENOTCONN, errno.ECONNABORTED)
+    assert d.process.wait(5 * slower) == 1
+    assert not alive(serving) and mounts_at(d.mount) == []
+
+
 def test_signals_to_the_group_stop_it_cleanly(daemon):
     """As a service manager or timeout(1) does it: the parent decides, the serving process does not die of it."""
     d = daemon()
@@ -178,6 +294,8 @@ def test_refusals_are_one_sentence(daemon, program, tmp_path):
     assert "known are: memory" in refusal(program, "--mammory", "1G", d.mount)
     assert "memory" in refusal(program, "--memory", "1K", d.mount)
     assert "no mount point" in refusal(program)
+    assert refusal(program, *run, "--memory-fault", "read:OOPS", d.mount) == (
+        "prefixfsd: memory_fault: fault rule 'read:OOPS' is not understood\n")
     config = tmp_path / "config.json"
     config.write_text('{"memory": "64M", "nonsense": 1}')
     assert "nonsense" in refusal(program, "--config", str(config), d.mount)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 from mounted import PLAIN_LAYOUT, STATE_LAYOUT, wait_for
 from raw import NONE64, Client, errno_of, key, name_of
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def shell(command, cwd, **more):
@@ -29,7 +32,8 @@ def chain(client, first, count, parent=None, before=0, plan=None, fill=None):
 
 def test_root_has_what_the_readme_names(daemon):
     d = daemon()
-    assert sorted(os.listdir(d.mount)) == ["README", "config", "health", "ns", "sessions", "tiers", "version"]
+    assert sorted(os.listdir(d.mount)) == ["README", "config", "events", "health", "metrics", "ns", "sessions", "tiers",
+                                           "version"]
     assert d.read("health").splitlines()[0] == "ok"
     assert "memory bytes=67108864 used=0 state=ok" in d.read("tiers")
     config = dict(line.partition(" ")[::2] for line in d.read("config").splitlines())
@@ -70,7 +74,7 @@ def test_layout_makes_a_namespace(daemon):
     assert "identity" in why or "world" in why or "missing" in why, why
     r = shell("cat > layout", ns, input=json.dumps(PLAIN_LAYOUT, indent=1) + "\n")
     assert r.returncode == 0, r
-    assert sorted(os.listdir(ns)) == ["ctl", "layout", "records", "segment", "stats"]
+    assert sorted(os.listdir(ns)) == ["checkpoints", "ctl", "layout", "pages", "records", "segment", "stats"]
     text = d.read("ns/x/layout")
     assert json.loads(text)["identity"]["model"] == "test/plain"
     assert os.stat(d.path("ns/x/layout")).st_size == len(text)
@@ -81,6 +85,15 @@ def test_layout_makes_a_namespace(daemon):
     assert os.listdir(d.path("ns")) == []
     d.namespace()
     assert d.stats()["put_calls"] == "0"
+
+
+def test_stats_are_those_that_the_handbook_explains(daemon):
+    """A counter that nobody counted stood in both."""
+    d = daemon()
+    d.namespace()
+    with open(os.path.join(ROOT, "docs/operating.md"), encoding="utf-8") as f:
+        section = f.read().split("\n## Counters\n")[1].split("\n## ")[0]
+    assert [n for n in d.stats() if "." not in n] == re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
 
 
 def test_layout_in_pieces(daemon):

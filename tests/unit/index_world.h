@@ -41,6 +41,9 @@ struct world {
 	struct index_config index_config;
 	uint32_t *free_entries;
 	uint32_t free_count;
+	uint64_t told_pages; /* of records, as the news add up */
+	uint32_t told_gone;  /* names of which nothing is left */
+	uint32_t told_whys;  /* bit w: something went because of enum index_why w */
 };
 
 static inline struct key key_of(uint64_t number)
@@ -62,6 +65,33 @@ static inline struct layout *layout_of(const char *text)
 		abort();
 	}
 	return layout;
+}
+
+static inline void world_news(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
+	const struct key *endpoint, uint32_t pages, uint32_t row_values)
+{
+	struct world *w = context;
+
+	assert(why <= INDEX_WHY_LOST);
+	if (kind == INDEX_NEWS_STORED) {
+		w->told_pages += pages;
+		return;
+	}
+	w->told_whys |= 1u << why;
+	assert(pages <= w->told_pages);
+	w->told_pages -= pages;
+	w->told_gone += kind == INDEX_NEWS_EVICTED;
+}
+
+/* The pages of visible records are those that were told. What a reset hid is told by that: the caller sets told_pages to 0. */
+static inline void world_check_news(struct world *w)
+{
+	uint64_t pages = 0;
+
+	for (uint32_t n = 0; n < index_record_limit(w->index); n++)
+		if (index_record(w->index, n)->state == RECORD_LIVE && index_record_current(w->index, n))
+			pages += index_record(w->index, n)->pages;
+	assert(pages == w->told_pages);
 }
 
 /* Entries [0, values) are for values, then @hollow for hollow pages. @memory NULL: private. */
@@ -96,6 +126,8 @@ static inline void world_init(struct world *w, const char *layout, uint32_t reco
 		.max_pages = values,
 		.hollow_first = values,
 		.hollow_count = hollow,
+		.news = world_news,
+		.news_context = w,
 	};
 	if (index_new(&w->index_config, &w->index, &why)) {
 		fprintf(stderr, "%s\n", why.text);

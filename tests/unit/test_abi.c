@@ -16,7 +16,8 @@
 
 static const unsigned long requests[] = {PFS_IOC_ATTACH, PFS_IOC_SEGMENTS, PFS_IOC_SEGMENTS_ACK, PFS_IOC_PUT_START,
 	PFS_IOC_PUT_COMMIT, PFS_IOC_PUT_ABORT, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER, PFS_IOC_GET_CANCEL,
-	PFS_IOC_RELEASE, PFS_IOC_PROBE, PFS_IOC_STAT, PFS_IOC_LAST_ERROR, PFS_IOC_EMPTY};
+	PFS_IOC_RELEASE, PFS_IOC_PROBE, PFS_IOC_STAT, PFS_IOC_LAST_ERROR, PFS_IOC_EMPTY, PFS_IOC_TOUCH,
+	PFS_IOC_REMOVE, PFS_IOC_PIN, PFS_IOC_DRAIN, PFS_IOC_RESET};
 
 #define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -51,9 +52,23 @@ static void places(void **state)
 {
 	assert_int_equal(sizeof(struct pfs_call), 32);
 	assert_int_equal(offsetof(struct pfs_call, seq), 8);
+	assert_int_equal(sizeof(struct pfs_attach), 336);
+	assert_int_equal(offsetof(struct pfs_attach, state_mask), 228);
 	assert_int_equal(sizeof(struct pfs_range), 48);
 	assert_int_equal(sizeof(struct pfs_put_group), 64);
 	assert_int_equal(sizeof(struct pfs_hello), 24);
+	assert_int_equal(sizeof(struct pfs_touch), 64);
+	assert_int_equal(sizeof(struct pfs_remove), 80);
+	assert_int_equal(offsetof(struct pfs_remove, values), 72);
+	assert_int_equal(sizeof(struct pfs_pin), 80);
+	assert_int_equal(offsetof(struct pfs_pin, pinned_bytes), 64);
+	assert_int_equal(sizeof(struct pfs_drain), 56);
+	assert_int_equal(sizeof(struct pfs_reset), 56);
+	assert_int_equal(_IOC_NR(PFS_IOC_TOUCH), 17);
+	assert_int_equal(_IOC_NR(PFS_IOC_REMOVE), 18);
+	assert_int_equal(_IOC_NR(PFS_IOC_PIN), 19);
+	assert_int_equal(_IOC_NR(PFS_IOC_DRAIN), 22);
+	assert_int_equal(_IOC_NR(PFS_IOC_RESET), 23);
 	assert_int_equal(sizeof(struct pfs_welcome), 128);
 }
 

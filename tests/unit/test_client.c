@@ -92,54 +92,6 @@ static void areas_refuse(void **state)
 	areas_deinit(&a);
 }
 
-/* ---- layouts ---------------------------------------------------------------------------------------------------- */
-
-static int mask_of(const char *json, uint32_t *mask, uint32_t *classes)
-{
-	return layout_state_mask(json, strlen(json), mask, classes);
-}
-
-static void layout_state_classes(void **state)
-{
-	uint32_t mask, classes;
-
-	assert_int_equal(
-		mask_of("{\"version\": 1, \"identity\": {\"model\": \"a\\\"]}b\", \"kind\": \"state\"}, \"classes\": ["
-			"{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":1}]},"
-			"{\"planes\":[{\"name\":\"kind\",\"bytes\":1.5e3}],\"kind\" : \"state\"},"
-			"{\"name\":\"state\"} ], \"memory\": {\"floor\": 5}, \"x\": [true, null, -1]}\n",
-			&mask, &classes),
-		0);
-	assert_int_equal(classes, 3);
-	assert_int_equal(mask, 2);
-	assert_int_equal(mask_of("{\"classes\":[]}", &mask, &classes), 0);
-	assert_int_equal(classes, 0);
-}
-
-static void layout_nonsense(void **state)
-{
-	static const char *const texts[] = {
-		"",
-		"[]",
-		"{",
-		"{\"classes\":",
-		"{\"classes\":[{\"kind\":1}]}",
-		"{\"classes\":[{\"kind\":\"state\"",
-		"{\"a\":}",
-		"{\"a\":[1,2}",
-		"{\"a\" 1}",
-		"{\"\\",
-		"{\"a\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}",
-	};
-	uint32_t mask, classes;
-	char text[200];
-
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-		assert_int_equal(mask_of(texts[i], &mask, &classes), -EBADMSG);
-		assert_true(pfs_last_error(text, sizeof(text)) > 10);
-	}
-}
-
 /* ---- plans and tables ------------------------------------------------------------------------------------------- */
 
 #define BUFFER_BYTES (64u << 10)
@@ -444,8 +396,6 @@ int main(void)
 		cmocka_unit_test(areas_fill_and_merge),
 		cmocka_unit_test(areas_random_never_overlap),
 		cmocka_unit_test(areas_refuse),
-		cmocka_unit_test(layout_state_classes),
-		cmocka_unit_test(layout_nonsense),
 		cmocka_unit_test(blob_of_a_put_plan),
 		cmocka_unit_test(blob_leaves_ended_groups_out),
 		cmocka_unit_test(blob_refusals),

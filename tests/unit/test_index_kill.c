@@ -40,7 +40,8 @@ enum {
 	PREPARED,
 	COMMITTING,
 	COMMITTED,
-	LEAVING
+	LEAVING,
+	HIDDEN /* by a reset that came back: it must not be there */
 };
 
 struct journal {
@@ -70,12 +71,15 @@ static void freed(void *context, uint32_t entry)
 
 struct put {
 	uint32_t group;
+	bool stale; /* a reset came since it began */
 	uint32_t entries[GROUP_VALUES], n;
 	uint32_t records[GROUP_VALUES], records_n;
 	uint32_t pins[GROUP_VALUES], pins_n;
 };
 
-static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
+#define NEW_PAGE (INDEX_PAGE_ROW - 1u) /* one at the end of the open record */
+
+static uint16_t add(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node, uint32_t c, uint32_t s)
 {
 	uint32_t entry = world_entry(&k->w);
 
@@ -86,8 +90,16 @@ static void add(struct work *k, struct put *p, uint32_t record, uint16_t page, u
 	f->column = layout_column(k->w.layout, c, s);
 	f->row = page == INDEX_PAGE_ROW;
 	f->state = PREPARED;
-	index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
+	if (page == NEW_PAGE) {
+		uint64_t hash;
+
+		index_prefetch(k->w.index, &k->key[node], 1, &hash);
+		page = index_page_add(k->w.index, record, &k->key[node], hash, c, s, entry, p->group);
+	} else {
+		index_value_add(k->w.index, record, page, &k->key[node], c, s, entry, p->group);
+	}
 	p->entries[p->n++] = entry;
+	return page;
 }
 
 static void add_all(struct work *k, struct put *p, uint32_t record, uint16_t page, uint32_t node)
@@ -145,7 +157,7 @@ static void fill(struct work *k, struct put *p)
 		}
 		if (record == INDEX_NONE)
 			record = begin(k, p, node, n + 1, flags);
-		add_all(k, p, record, index_page_append(k->w.index, record, &k->key[node]), node);
+		add_all(k, p, record, add(k, p, record, NEW_PAGE, node, 0, 0), node); /* class 0 has a value on every page */
 	}
 	if (record != INDEX_NONE)
 		index_record_close(k->w.index, record);
@@ -177,13 +189,25 @@ static void mark_leaving(struct work *k, uint32_t record)
 static void stayed(struct work *k)
 {
 	for (uint32_t e = 0; e < VALUES; e++)
-		if (k->journal->fate[e].state == LEAVING)
+		if (k->journal->fate[e].state == LEAVING && index_record_current(k->w.index, k->w.tables.entries[e].record))
 			k->journal->fate[e].state = COMMITTED;
+}
+
+/* All of it leaves, though none is freed yet. */
+static void reset(struct work *k, struct put *puts, uint32_t n)
+{
+	mark_leaving(k, INDEX_NONE);
+	index_reset(k->w.index);
+	for (uint32_t e = 0; e < VALUES; e++)
+		if (k->journal->fate[e].state == LEAVING)
+			k->journal->fate[e].state = HIDDEN;
+	for (uint32_t i = 0; i < n; i++)
+		puts[i].stale = true;
 }
 
 static void finish(struct work *k, struct put *p)
 {
-	if (roll_to(&k->seed, 6) == 0) {
+	if (p->stale || roll_to(&k->seed, 6) == 0) {
 		bool backwards = roll_to(&k->seed, 2);
 
 		for (uint32_t i = 0; i < p->n; i++)
@@ -239,8 +263,13 @@ static void child(struct work *k)
 			else
 				index_evict_page(k->w.index, leaving, k, &k->sink);
 			stayed(k);
+		} else if (roll_to(&k->seed, 64) == 0) {
+			reset(k, puts, 4);
+		} else if (roll_to(&k->seed, 4) == 0) {
+			index_retire(k->w.index, &k->sink, NULL);
 		} else if (!p->group) {
 			p->group = i + 1;
+			p->stale = false;
 			world_group(&k->w, p->group);
 			fill(k, p);
 		} else {
@@ -280,6 +309,7 @@ static void judge_value(struct work *k, struct index *index, uint32_t entry)
 		assert_false(there);
 		break;
 	case PREPARED:
+	case HIDDEN:
 		assert_false(there);
 		break;
 	case COMMITTED:

@@ -35,7 +35,7 @@ struct node {
 };
 
 struct value {
-	bool there, committed;
+	bool there, committed, hidden; /* hidden: a reset came since */
 	uint32_t node, column;
 	bool row;
 	uint32_t group;
@@ -45,7 +45,7 @@ struct plan {
 	uint32_t group;           /* 0 = unused */
 	uint32_t chain[12], left; /* keys to come, last first */
 	uint32_t open, end, classes;
-	bool whole, row, filled, committed;
+	bool whole, row, filled, committed, stale;
 	uint32_t entries[PLAN_VALUES], n, settled;
 	uint32_t records[PLAN_VALUES], records_n, published;
 	uint32_t pins[PLAN_VALUES], pins_n;
@@ -66,7 +66,7 @@ struct model {
 	uint32_t quarantined[VALUES], quarantined_n;
 	struct index_sink sink;
 	uint32_t last_freed[VALUES], last_freed_n;
-	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held;
+	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, by_key[3];
 };
 
 static uint32_t rnd(struct model *m, uint32_t n)
@@ -106,7 +106,7 @@ static const struct value *find_value(const struct model *m, uint32_t node, bool
 	for (uint32_t e = 0; e < m->n_values; e++) {
 		const struct value *v = &m->values[e];
 
-		if (v->there && v->node == node && v->row == row && v->column == column)
+		if (v->there && !v->hidden && v->node == node && v->row == row && v->column == column)
 			return v;
 	}
 	return NULL;
@@ -117,7 +117,7 @@ static bool node_has(const struct model *m, uint32_t node, bool row, bool commit
 	for (uint32_t e = 0; e < m->n_values; e++) {
 		const struct value *v = &m->values[e];
 
-		if (v->there && v->node == node && v->row == row && (!committed || v->committed))
+		if (v->there && !v->hidden && v->node == node && v->row == row && (!committed || v->committed))
 			return true;
 	}
 	return false;
@@ -167,8 +167,10 @@ static void compare_all(struct model *m)
 			if (hits[i].record != INDEX_NONE)
 				assert_int_equal(index_consumed(m->w.index, hits[i].record, hits[i].page),
 					m->nodes[node].consumed);
-			if (hits[i].entry != INDEX_NONE)
+			if (hits[i].entry != INDEX_NONE) {
 				assert_int_equal(m->values[hits[i].entry].node, node);
+				assert_false(m->values[hits[i].entry].hidden);
+			}
 			assert_int_equal(index_find_row(m->w.index, &keys[i], mask) != INDEX_NONE,
 				node_complete(m, node, mask, true));
 		}
@@ -232,7 +234,7 @@ static void compare_rebuilt(struct model *m)
 
 static void note_value(struct model *m, struct plan *p, uint32_t entry, bool row, uint32_t node, uint32_t c, uint32_t s)
 {
-	m->values[entry] = (struct value){true, false, node, layout_column(m->w.layout, c, s), row, p->group};
+	m->values[entry] = (struct value){true, false, false, node, layout_column(m->w.layout, c, s), row, p->group};
 	p->entries[p->n++] = entry;
 }
 
@@ -245,19 +247,13 @@ static void add_value(struct model *m, struct plan *p, uint32_t record, uint16_t
 	note_value(m, p, entry, page == INDEX_PAGE_ROW, node, c, s);
 }
 
-/* A page at the end of the open record with its first value, by either way. */
+/* A page at the end of the open record with its first value. */
 static uint16_t add_page(struct model *m, struct plan *p, uint32_t node, uint32_t c, uint32_t s)
 {
 	const struct key *key = &m->nodes[node].key;
 	uint64_t hash;
-	uint16_t page;
-
-	if (rnd(m, 2)) {
-		page = index_page_append(m->w.index, p->open, key);
-		add_value(m, p, p->open, page, node, c, s);
-		return page;
-	}
 	uint32_t entry = world_entry(&m->w);
+	uint16_t page;
 
 	assert_int_not_equal(entry, INDEX_NONE);
 	index_prefetch(m->w.index, key, 1, &hash);
@@ -554,7 +550,7 @@ static void judge(struct model *m, bool row_only)
 		uint32_t entry = m->last_freed[i];
 		const struct value *v = &m->values[entry];
 
-		assert_true(v->committed);
+		assert_true(v->committed && !v->hidden);
 		if (row_only)
 			assert_true(v->row);
 		if (row_only || v->row)
@@ -626,11 +622,33 @@ static void remove_value(struct model *m)
 	uint32_t entry = rnd(m, m->n_values);
 	const struct value *v = &m->values[entry];
 
-	if (!v->there || !v->committed || m->w.tables.entries[entry].group)
+	if (!v->there || v->hidden || !v->committed || m->w.tables.entries[entry].group)
 		return;
 	index_value_drop(m->w.index, entry, false, &m->sink);
 	assert_false(v->there);
 	m->removed++;
+}
+
+/* Values on pages of held records and on those that they descend from. */
+static void kept_values(const struct model *m, bool *kept)
+{
+	memset(kept, 0, VALUES * sizeof(*kept));
+	for (uint32_t h = 0; h < index_record_limit(m->w.index); h++) {
+		uint32_t record = h, page = INDEX_PAGE_ROW;
+		const struct record *r = index_record(m->w.index, h);
+
+		if (r->state != RECORD_LIVE || !(r->flags & RECORD_FLAG_HELD) || !index_record_current(m->w.index, h))
+			continue;
+		for (; record != INDEX_NONE; page = r->parent_page, record = r->parent) {
+			r = index_record(m->w.index, record);
+			for (uint32_t e = 0; e < m->n_values; e++) {
+				const struct entry *t = &m->w.tables.entries[e];
+
+				kept[e] |= m->values[e].there && t->state == ENTRY_VALUE && t->record == record &&
+					   (t->page == INDEX_PAGE_ROW ? page == INDEX_PAGE_ROW : t->page <= page);
+			}
+		}
+	}
 }
 
 /* As the store does when it empties a place. */
@@ -645,7 +663,10 @@ static void empty_place(struct model *m)
 	if (!there && m->w.tables.entries[entry].state != ENTRY_FREE)
 		return; /* quarantined */
 	bool busy = there && !can;
+	bool kept[VALUES];
 
+	kept_values(m, kept);
+	m->w.told_whys = 0;
 	m->last_freed_n = 0;
 	do {
 		steps = INDEX_STEP_KEYS;
@@ -664,10 +685,13 @@ static void empty_place(struct model *m)
 		assert_int_equal(m->last_freed_n, 0);
 	} else if (r == 0) {
 		assert_false(m->values[entry].there);
-	} else { /* only of a ring: something of it or behind it is in use */
+	} else { /* of a ring: something of it or behind it is in use; else something that is held may hang off it */
 		assert_int_equal(r, INDEX_E_BUSY);
 		assert_true(m->values[entry].there);
 	}
+	for (uint32_t e = 0; e < m->n_values; e++)
+		assert_true(!kept[e] || m->values[e].there);
+	assert_int_equal(m->w.told_whys & ~(1u << INDEX_WHY_ROOM), 0);
 	m->emptied += m->last_freed_n;
 }
 
@@ -681,6 +705,82 @@ static void coldest(struct model *m)
 	assert_int_equal(m->last_freed_n, n); /* looking lets nothing go */
 }
 
+/* What index_remove must say about the values of @mask at @node; *whole: a ring decides it. */
+static enum index_removal removal(const struct model *m, uint32_t node, uint32_t mask, bool *whole)
+{
+	bool any = false, busy = false;
+
+	*whole = false;
+	for (uint32_t e = 0; e < m->n_values; e++) {
+		const struct entry *t = &m->w.tables.entries[e];
+		const struct value *v = &m->values[e];
+
+		if (!v->there || v->hidden || v->node != node || !(mask >> t->class_index & 1))
+			continue;
+		const struct record *r = &m->w.index->records[t->record];
+
+		any = true;
+		busy |= t->group || r->state != RECORD_LIVE || r->pins || r->flags & RECORD_FLAG_HELD;
+		*whole |= r->flags & RECORD_FLAG_WHOLE;
+	}
+	return !any ? INDEX_ABSENT : busy ? INDEX_BUSY : INDEX_REMOVED;
+}
+
+static void remove_key(struct model *m)
+{
+	uint32_t node = rnd(m, NODES), mask = 1 + rnd(m, (1u << m->w.layout->classes) - 1), values = 0;
+	const struct value *some = &m->values[rnd(m, m->n_values)];
+
+	if (some->there) /* else mostly absent ones would be asked for */
+		node = some->node;
+	const struct key *key = &m->nodes[node].key;
+	bool whole, again;
+	enum index_removal want = removal(m, node, mask, &whole), got;
+	uint64_t hash;
+
+	index_prefetch(m->w.index, key, 1, &hash);
+	m->last_freed_n = 0;
+	got = index_remove(m->w.index, key, hash, mask, &m->sink, &values);
+	assert_int_equal(values, m->last_freed_n);
+	assert_true(got == want || (whole && want == INDEX_REMOVED && got == INDEX_BUSY));
+	if (got == INDEX_REMOVED)
+		assert_int_equal(removal(m, node, mask, &again), INDEX_ABSENT);
+	else if (!whole)
+		assert_int_equal(values, 0);
+	m->by_key[got]++;
+}
+
+/* Nothing of what was there is found, and everything that is held or being put stays what it is. */
+static void reset(struct model *m)
+{
+	uint64_t before = index_generation(m->w.index);
+
+	assert_int_equal(index_reset(m->w.index), before + 1);
+	assert_int_equal(index_generation(m->w.index), before + 1);
+	m->w.told_pages = 0;
+	for (uint32_t e = 0; e < m->n_values; e++)
+		m->values[e].hidden = true;
+	for (uint32_t g = 0; g < GROUPS; g++)
+		m->plans[g].stale = true;
+	m->resets++;
+	compare_all(m);
+}
+
+static bool retire(struct model *m)
+{
+	uint64_t values = 0;
+	bool more;
+
+	m->last_freed_n = 0;
+	more = index_retire(m->w.index, &m->sink, &values);
+	assert_int_equal(values, m->last_freed_n);
+	assert_true(values <= INDEX_STEP_KEYS * (m->w.layout->page_columns + m->w.layout->row_columns));
+	for (uint32_t i = 0; i < m->last_freed_n; i++)
+		assert_true(m->values[m->last_freed[i]].hidden);
+	m->retired += values;
+	return more;
+}
+
 static void hold(struct model *m)
 {
 	uint32_t record = rnd(m, RECORDS);
@@ -689,7 +789,13 @@ static void hold(struct model *m)
 		return;
 	bool held = index_record(m->w.index, record)->flags & RECORD_FLAG_HELD;
 
+	uint64_t bytes = index_held_bytes(m->w.index), more = index_hold_bytes(m->w.index, record);
+
 	index_hold(m->w.index, record, !held);
+	if (held)
+		assert_true(index_held_bytes(m->w.index) < bytes);
+	else
+		assert_int_equal(index_held_bytes(m->w.index), bytes + more);
 	m->held += !held;
 }
 
@@ -700,7 +806,9 @@ static void step(struct model *m)
 	m->last_freed_n = 0;
 	switch (rnd(m, 16)) {
 	case 0 ... 7:
-		if (!p->group)
+		if (p->group && p->stale && !p->committed)
+			abort_plan(m, p);
+		else if (!p->group)
 			put_start(m, p);
 		else if (!p->filled)
 			put_more(m, p);
@@ -724,12 +832,18 @@ static void step(struct model *m)
 		break;
 	case 14:
 		if (rnd(m, 2))
+			empty_place(m);
+		else if (rnd(m, 3))
 			remove_value(m);
 		else
-			empty_place(m);
+			remove_key(m);
 		coldest(m);
 		break;
 	case 15:
+		if (rnd(m, 96) == 0)
+			reset(m);
+		if (rnd(m, 2))
+			retire(m);
 		if (rnd(m, 8) == 0)
 			hold(m);
 		if (rnd(m, 4) == 0)
@@ -744,7 +858,7 @@ static void drain(struct model *m)
 {
 	for (uint32_t g = 0; g < GROUPS; g++)
 		while (m->plans[g].group)
-			if (!m->plans[g].filled && rnd(m, 2))
+			if (!m->plans[g].stale && !m->plans[g].filled && rnd(m, 2))
 				put_more(m, &m->plans[g]);
 			else if (m->plans[g].committed)
 				go_on(m, &m->plans[g]);
@@ -757,9 +871,13 @@ static void drain(struct model *m)
 	}
 	end_quarantine(m);
 	index_check(m->w.index);
+	while (retire(m))
+		;
+	assert_int_equal(index_hidden(m->w.index), 0);
 	for (uint32_t n = 0; n < index_record_limit(m->w.index); n++)
 		if (index_record(m->w.index, n)->flags & RECORD_FLAG_HELD)
 			index_hold(m->w.index, n, false);
+	assert_int_equal(index_held_bytes(m->w.index), 0);
 	do
 		m->last_freed_n = 0;
 	while (index_evict_page(m->w.index, NULL, NULL, &m->sink) == 0);
@@ -767,6 +885,7 @@ static void drain(struct model *m)
 	/* Everything went: nothing has leaked. */
 	assert_int_equal(m->w.free_count, m->n_values);
 	assert_int_equal(m->w.index->counters.records, 0);
+	assert_int_equal(m->w.told_pages, 0);
 	assert_int_equal(m->w.index->counters.pages, 0);
 	assert_int_equal(m->w.index->counters.hollow_pages, 0);
 	assert_int_equal(m->w.index->counters.orphans, 0);
@@ -794,8 +913,10 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	grow_tree(m);
 	for (uint32_t s = 0; s < given_steps; s++) {
 		step(m);
-		if (s % 16 == 0)
+		if (s % 16 == 0) {
 			index_check(m->w.index);
+			world_check_news(&m->w);
+		}
 		if (s % 64 == 0)
 			compare_all(m);
 		if (s % 128 == 0)
@@ -804,11 +925,13 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	drain(m);
 	fprintf(stderr,
 		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu emptied, %llu rings, %llu held, hollow up to %llu, "
-		"%llu rebuilds\n",
+		"%llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy\n",
 		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
 		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->emptied,
-		(unsigned long long)m->wholes,
-		(unsigned long long)m->held, (unsigned long long)m->hollows, (unsigned long long)m->rebuilds);
+		(unsigned long long)m->wholes, (unsigned long long)m->held, (unsigned long long)m->hollows,
+		(unsigned long long)m->rebuilds, (unsigned long long)m->resets, (unsigned long long)m->retired,
+		(unsigned long long)m->by_key[INDEX_REMOVED], (unsigned long long)m->by_key[INDEX_ABSENT],
+		(unsigned long long)m->by_key[INDEX_BUSY]);
 	world_deinit(&m->w);
 	free(m);
 }

@@ -38,6 +38,7 @@
 
 struct put {
 	uint32_t group;
+	bool stale; /* a reset came since it began */
 	uint32_t entries[GROUP_VALUES], n;
 	uint32_t records[GROUP_VALUES], records_n;
 	uint32_t pins[GROUP_VALUES], pins_n;
@@ -342,8 +343,33 @@ static void remove_one(struct work *k)
 	uint32_t entry = roll_to(&k->seed, VALUES);
 	const struct entry *e = &k->w.tables.entries[entry];
 
-	if (e->state == ENTRY_VALUE && e->group == 0)
+	if (e->state == ENTRY_VALUE && e->group == 0 && index_record_current(k->w.index, e->record))
 		index_value_drop(k->w.index, entry, false, &k->sink);
+}
+
+static void remove_key(struct work *k)
+{
+	const struct key *key = &k->key[roll_to(&k->seed, NODES)];
+	uint32_t values;
+	uint64_t hash;
+
+	index_prefetch(k->w.index, key, 1, &hash);
+	index_remove(k->w.index, key, hash, ~0u, &k->sink, &values);
+}
+
+static void hold_or_not(struct work *k)
+{
+	uint32_t record = roll_to(&k->seed, RECORDS);
+
+	if (record < index_record_limit(k->w.index) && index_record_visible(k->w.index, record))
+		index_hold(k->w.index, record, !(index_record(k->w.index, record)->flags & RECORD_FLAG_HELD));
+}
+
+static void reset(struct work *k)
+{
+	index_reset(k->w.index);
+	for (uint32_t i = 0; i < GROUPS; i++)
+		k->puts[i].stale = true;
 }
 
 static void operate(struct work *k, uint32_t what, struct put *p)
@@ -374,8 +400,21 @@ static void operate(struct work *k, uint32_t what, struct put *p)
 	case 8:
 		finish(k, p, false);
 		break;
+	case 10:
+		reset(k);
+		break;
+	case 11:
+		index_retire(k->w.index, &k->sink, NULL);
+		break;
+	case 12:
+		remove_key(k);
+		break;
+	case 13:
+		hold_or_not(k);
+		break;
 	default:
 		p->group = (uint32_t)(p - k->puts) + 1;
+		p->stale = false;
 		world_group(&k->w, p->group);
 		fill(k, p);
 	}
@@ -391,7 +430,11 @@ static void one(struct work *k)
 		what = filled ? 7 + (roll_to(&k->seed, 4) == 0) : 9;
 	if (what == 9 && k->w.free_count < 40)
 		what = 0;
-	eviction = what <= 6;
+	if (what == 7 && p->stale)
+		what = 8;
+	if (roll_to(&k->seed, 6) == 0)
+		what = roll_to(&k->seed, 8) ? 11 + roll_to(&k->seed, 3) : 10;
+	eviction = what <= 6 || what > 10;
 	k->ring = false;
 	k->w.index->gathered = 0;
 

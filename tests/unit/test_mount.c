@@ -16,6 +16,7 @@
 
 #include "fs/buffers.h"
 #include "fs/config.h"
+#include "fs/deaths.h"
 #include "fs/handles.h"
 #include "fs/keeper.h"
 #include "fs/node.h"
@@ -218,6 +219,21 @@ static void test_command_line(void **state)
 		free(argv[i]);
 }
 
+static void test_faults_are_judged_at_start(void **state)
+{
+	static struct config config;
+	struct why why = WHY_INIT;
+
+	config_init(&config);
+	strcpy(config.run_dir, "/run/x");
+	assert_int_equal(config_settle(&config, &why), 0);
+	assert_int_equal(config_set(&config, "memory_fault", "read:EIO:1/100,read:delay:5ms,seed=7", &why), 0);
+	assert_int_equal(config_settle(&config, &why), 0);
+	assert_int_equal(config_set(&config, "memory_fault", "read:EIO,read:EBANANA:3", &why), 0);
+	assert_int_equal(config_settle(&config, &why), -EINVAL);
+	assert_string_equal(why.text, "memory_fault: fault rule 'read:EBANANA:3' is not understood");
+}
+
 /* ---- handles --------------------------------------------------------------------------------------------------- */
 
 static unsigned ended;
@@ -334,6 +350,86 @@ static void test_rundir(void **state)
 		-ENAMETOOLONG);
 }
 
+static void claim(struct rundir *dir)
+{
+	struct why why = WHY_INIT;
+
+	assert_int_equal(rundir_claim(dir, false, &why), 0);
+}
+
+/* A start does not take the reason of the end before away. */
+static void test_rundir_keeps_the_reason(void **state)
+{
+	char base[] = "/tmp/pfs-unit-XXXXXX", text[32];
+	struct rundir a;
+	struct why why = WHY_INIT;
+
+	assert_non_null(mkdtemp(base));
+	assert_int_equal(rundir_init(&a, base, "/mnt/prefixfs", &why), 0);
+	claim(&a);
+	assert_int_equal(rundir_write(&a, "last_exit", "reason: one", 11), 0);
+	assert_int_equal(rundir_write(&a, "log", "first", 5), 0);
+	assert_int_equal(rundir_write(&a, "spaces/x", "x", 1), 0);
+	close(a.lock); /* as if it was killed */
+	claim(&a);
+	assert_int_equal(rundir_read(&a, "last_exit", text, sizeof(text)), 11);
+	assert_string_equal(text, "reason: one");
+	assert_int_equal(rundir_read(&a, "log", text, sizeof(text)), -ENOENT);
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 5);
+	assert_string_equal(text, "first");
+	assert_int_equal(rundir_read(&a, "spaces/x", text, sizeof(text)), -ENOENT);
+
+	assert_int_equal(rundir_write(&a, "log", "second", 6), 0);
+	rundir_remove(&a, true);
+	claim(&a);
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 6); /* one generation */
+	assert_string_equal(text, "second");
+	rundir_remove(&a, true);
+	claim(&a); /* one that wrote no log of its own leaves the one before */
+	assert_int_equal(rundir_read(&a, "log.1", text, sizeof(text)), 6);
+	assert_int_equal(rundir_read(&a, "last_exit", text, sizeof(text)), 11);
+	rundir_remove(&a, false);
+	assert_int_equal(access(base, F_OK), -1);
+}
+
+/* ---- deaths ------------------------------------------------------------------------------------------------------ */
+
+#define SECOND 1000000000ull
+
+static void test_deaths_too_often(void **state)
+{
+	struct deaths d = {.count = 0};
+
+	/* Twenty seconds apart, three are within a minute. */
+	for (uint64_t n = 0; n < 100; n++)
+		assert_int_equal(deaths_note(&d, (100 + 20 * n) * SECOND, false, 4), DEATHS_GO_ON);
+	assert_int_equal(d.recent, 3);
+	assert_int_equal(deaths_note(&d, (100 + 20 * 99 + 1) * SECOND, false, 4), DEATHS_TOO_OFTEN);
+}
+
+static void test_deaths_while_populating(void **state)
+{
+	struct deaths d = {.count = 0};
+
+	/* However far apart. */
+	for (uint64_t n = 0; n < 3; n++)
+		assert_int_equal(deaths_note(&d, (1 + n) * 3600 * SECOND, true, 4), DEATHS_GO_ON);
+	assert_int_equal(deaths_note(&d, 4 * 3600 * SECOND, true, 4), DEATHS_OF_MEMORY);
+	assert_int_equal(d.populating, 4);
+	assert_int_equal(d.recent, 1);
+
+	/* Not when one of them got its memory, or died of something else. */
+	deaths_populated(&d);
+	for (uint64_t n = 0; n < 20; n++) {
+		assert_int_equal(deaths_note(&d, (10 + n) * 3600 * SECOND, true, 4), DEATHS_GO_ON);
+		if (n % 3 == 2)
+			deaths_populated(&d);
+	}
+	assert_int_equal(d.populating, 2);
+	assert_int_equal(deaths_note(&d, 40 * 3600 * SECOND, false, 4), DEATHS_GO_ON);
+	assert_int_equal(d.populating, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -344,10 +440,14 @@ int main(void)
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_parameters),
 		cmocka_unit_test(test_command_line),
+		cmocka_unit_test(test_faults_are_judged_at_start),
 		cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_kept_descriptors),
+		cmocka_unit_test(test_deaths_too_often),
+		cmocka_unit_test(test_deaths_while_populating),
 		cmocka_unit_test(test_rundir),
+		cmocka_unit_test(test_rundir_keeps_the_reason),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

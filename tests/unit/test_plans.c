@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include "store/host_private.h"
+
 #define MIB (1ull << 20)
 #define KV 1u
 
@@ -173,6 +175,110 @@ static void a_value_that_known_keys_lack_evicts_too(void **state)
 	assert_at_base(&f, 1);
 	session_release(s);
 	session_unref(&s);
+	fixture_close(&f);
+}
+
+/* A call's keys are looked up together, across its groups: an early group may not make room by evicting what a later one
+ * was found to have. A run that nothing leads to goes first, so it is the one in danger. */
+static void making_room_spares_what_later_groups_of_the_call_name(void **state)
+{
+	struct key keys[20];
+	struct put_group groups[2] = {
+		{ .consumed = 10 * FIXTURE_PAGE, .keys = 10, .class_mask = KV, .flags = PUT_ROOT },
+		{ .parent = fixture_key(1, 9), .consumed = 20 * FIXTURE_PAGE, .keys = 10, .class_mask = KV },
+	};
+	struct why why = WHY_INIT;
+	struct get_start get = { 0 };
+	struct fixture f;
+	struct session *s;
+
+	(void)state;
+	for (uint64_t i = 0; i < 20; i++)
+		keys[i] = fixture_key(1, i);
+	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL); /* 4,096 values */
+	s = fixture_session(&f, 0);
+	assert_int_equal(put_chain(s, 1, 1, 10, 10, KV, 0, &result), 0);
+	commit_all(s, 1, 1);
+	for (uint64_t plan = 2; plan < 5; plan++) {
+		uint32_t pages = plan < 4 ? 2000 : 4096 - 4000 - 10;
+
+		assert_int_equal(put_chain(s, plan, plan, 0, pages, KV, 0, &result), 0);
+		assert_int_equal(result.status[0], PUT_OK);
+		commit_all(s, plan, 1);
+	}
+	assert_int_equal(fixture_report(&f).slots_free, 0);
+	assert_int_equal(fixture_report(&f).orphans, 1);
+	assert_int_equal(put_run(s, 5, groups, 2, keys, 20, KV, &result), 0);
+	assert_int_equal(result.groups_ok, 2);
+	assert_int_equal(result.new_values, 10);
+	for (int i = 10; i < 20; i++)
+		assert_int_equal(result.answers[i], PUT_ANSWER_EXISTS);
+	assert_int_equal(fixture_report(&f).stats.pins, 1); /* the plan's own */
+	commit_all(s, 5, 2);
+	assert_int_equal(fixture_report(&f).orphans, 0);
+	assert_int_equal(get_chain(s, 1, 1, 20, 0, &get, &why), 0);
+	assert_int_equal(get.raw_prefix_hit_len, 19 * FIXTURE_PAGE); /* asked to go while it was pinned, it owed one page */
+	assert_int_equal(get_cancel(s, 1, &why), 0);
+	assert_at_base(&f, 1);
+	session_release(s);
+	session_unref(&s);
+	fixture_close(&f);
+}
+
+/* A page that lost its values keeps its name while something hangs off it. Making room for a new value of it may take just
+ * that away. */
+static void a_page_that_only_its_child_kept_may_go_while_room_is_made(void **state)
+{
+	const uint32_t kv = 1, ix = 2;
+	struct key keys[2] = { fixture_key(1, 0), fixture_key(1, 1) };
+	struct put_group groups[2] = {
+		{ .consumed = FIXTURE_PAGE, .keys = 1, .class_mask = ix, .flags = PUT_ROOT },
+		{ .parent = fixture_key(1, 0), .consumed = 2 * FIXTURE_PAGE, .keys = 1, .class_mask = ix },
+	};
+	struct slots_filter any = { NULL };
+	struct why why = WHY_INIT;
+	struct fixture f;
+	struct session *a, *b;
+	uint32_t status[1], left;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV "," CLASS_IX, 1, 16 * MIB, 16 * MIB, NULL);
+	a = fixture_session(&f, 0);
+	b = fixture_session(&f, 0);
+	/* a names two pages and gives up, b has values there: one is committed, a record follows, the other is given up */
+	assert_int_equal(put_chain(a, 1, 1, 0, 2, kv, 0, &result), 0);
+	assert_int_equal(put_run(b, 1, groups, 2, keys, 2, ix, &result), 0);
+	assert_int_equal(result.new_values, 2);
+	assert_int_equal(end_run(a, 1, false, 0, 1, status, NULL, &why), 0);
+	assert_int_equal(end_run(b, 1, true, 0, 1, status, NULL, &why), 0);
+	assert_int_equal(put_chain(a, 2, 1, 2, 1, kv, 0, &result), 0);
+	commit_all(a, 2, 1);
+	assert_int_equal(end_run(b, 1, false, 1, 1, status, NULL, &why), 0);
+	assert_int_equal(fixture_report(&f).hollow_pages, 1);
+	lock_take(&f.space->lock);
+	left = slots_free_count(f.space->slots, 0, 0, any);
+	lock_drop(&f.space->lock);
+	for (uint64_t chain = 10; left; chain++) {
+		uint32_t pages = left < 1000 ? left : 1000;
+
+		assert_int_equal(put_chain(a, chain, chain, 0, pages, kv, 0, &result), 0);
+		assert_int_equal(result.new_values, pages);
+		commit_all(a, chain, 1);
+		left -= pages;
+	}
+	assert_int_equal(fixture_report(&f).stats.values_evicted, 0);
+	assert_int_equal(fixture_report(&f).hollow_pages, 1);
+	assert_int_equal(put_chain(a, 3, 1, 1, 1, kv, 0, &result), 0); /* the coldest leaf is what hangs off it */
+	assert_int_equal(result.status[0], PUT_OK);
+	assert_int_equal(result.new_values, 1);
+	assert_int_equal(fixture_report(&f).hollow_pages, 0);
+	commit_all(a, 3, 1);
+	assert_int_equal(fixture_report(&f).orphans, 0);
+	assert_at_base(&f, 2);
+	session_release(a);
+	session_unref(&a);
+	session_release(b);
+	session_unref(&b);
 	fixture_close(&f);
 }
 
@@ -442,6 +548,37 @@ static void bad_calls_say_which_argument_and_leave_nothing(void **state)
 	fixture_close(&f);
 }
 
+/* A grant that is cut, and whose population ends with @error. */
+static void grant_ends_with(struct space *space, int error)
+{
+	struct slots_grant grant;
+	uint32_t id;
+
+	lock_take(&space->lock);
+	assert_int_equal(slots_grant_begin(space->slots, 0, 0, TABLES_NONE, &id), 0);
+	assert_true(slots_grant_get(space->slots, id, &grant));
+	assert_int_equal(budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, grant.length), BUDGET_OK);
+	space->granted_bytes += grant.length;
+	lock_drop(&space->lock);
+	space_grant_done(space, id, error, 0);
+}
+
+static void grants_are_short_until_one_finds_memory(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 64 * MIB, 16 * MIB, NULL);
+	assert_int_equal(fixture_report(&f).grants_short, 0);
+	grant_ends_with(f.space, -ENOMEM);
+	grant_ends_with(f.space, -ENOMEM);
+	assert_int_equal(fixture_report(&f).grants_short, 2);
+	grant_ends_with(f.space, 0);
+	assert_int_equal(fixture_report(&f).grants_short, 0);
+	assert_int_equal(fixture_report(&f).stats.grants_failed, 2);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -450,6 +587,8 @@ int main(void)
 		cmocka_unit_test(a_repeated_key_is_a_duplicate_also_within_a_chunk),
 		cmocka_unit_test(full_memory_evicts_the_coldest_leaves_and_keeps_what_is_held),
 		cmocka_unit_test(a_value_that_known_keys_lack_evicts_too),
+		cmocka_unit_test(making_room_spares_what_later_groups_of_the_call_name),
+		cmocka_unit_test(a_page_that_only_its_child_kept_may_go_while_room_is_made),
 		cmocka_unit_test(a_group_that_finds_no_room_is_undone_whole),
 		cmocka_unit_test(slots_of_an_ended_session_rest_until_its_process_is_gone),
 		cmocka_unit_test(a_whole_group_waits_for_another_plans_key),
@@ -457,6 +596,7 @@ int main(void)
 		cmocka_unit_test(windows_of_one_handle_are_released_alone),
 		cmocka_unit_test(a_page_is_a_hit_only_when_every_share_is_there),
 		cmocka_unit_test(bad_calls_say_which_argument_and_leave_nothing),
+		cmocka_unit_test(grants_are_short_until_one_finds_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

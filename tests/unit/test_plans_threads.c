@@ -17,6 +17,7 @@
 #define THREADS 4u
 #define ROUNDS 1500u
 #define CHAINS 24u
+#define GROUPS 8u /* of one call, at most */
 #define PAGES 200u /* of a chain; CHAINS * PAGES values are more than there are slots */
 
 struct worker {
@@ -53,31 +54,69 @@ static void check(struct worker *w, uint64_t offset, const struct key *key)
 	w->verified++;
 }
 
+/* Cuts pages [from, from + pages) of a chain into groups; how many. */
+static uint32_t cut(struct worker *w, uint64_t chain, uint32_t from, uint32_t pages, struct put_group *groups)
+{
+	uint32_t n = 0, flags = draw(w, 8) ? 0 : PUT_WHOLE;
+
+	for (uint32_t at = 0; at < pages; n++) {
+		uint32_t keys = n + 1 < GROUPS ? 1 + (uint32_t)draw(w, pages - at) : pages - at;
+
+		groups[n] = (struct put_group){
+			.consumed = (uint64_t)(from + at + keys) * FIXTURE_PAGE,
+			.keys = keys,
+			.class_mask = 1,
+			.flags = flags | (from + at ? 0 : PUT_ROOT),
+		};
+		if (from + at)
+			groups[n].parent = fixture_key(chain, from + at - 1);
+		at += keys;
+	}
+	return n;
+}
+
+/* Ends groups [first, first + n) of a plan; whoever waits for another plan's key gives up. */
+static void end_some(struct session *s, uint64_t id, bool commit, uint32_t first, uint32_t n)
+{
+	uint32_t status[GROUPS];
+	struct why why = WHY_INIT;
+
+	if (!n)
+		return;
+	if (end_run(s, id, commit, first, n, status, NULL, &why))
+		abort();
+	for (uint32_t i = 0; i < n; i++)
+		if (status[i] == PUT_PENDING && end_run(s, id, false, first + i, 1, &status[i], NULL, &why))
+			abort();
+}
+
 static void put_some(struct worker *w, struct session *s, uint64_t id)
 {
 	uint64_t chain = 1 + draw(w, CHAINS);
 	uint32_t from = (uint32_t)draw(w, 3) * 50, pages = 1 + (uint32_t)draw(w, PAGES - from);
-	uint32_t status[1];
-	struct why why = WHY_INIT;
-	int r = put_chain(s, id, chain, from, pages, 1, draw(w, 8) ? 0 : PUT_WHOLE, w->result);
+	struct put_group groups[GROUPS];
+	struct key keys[PAGES];
+	uint32_t n = cut(w, chain, from, pages, groups), last = n;
 
-	if (r)
+	for (uint32_t i = 0; i < pages; i++)
+		keys[i] = fixture_key(chain, from + i);
+	if (put_run(s, id, groups, n, keys, pages, 1, w->result))
 		abort();
-	if (w->result->status[0] != PUT_OK) {
-		w->refused++;
-		return;
-	}
-	for (uint32_t i = 0; i < pages; i++) {
-		struct key key = fixture_key(chain, from + i);
-
+	for (uint32_t i = 0; i < pages; i++)
 		if (w->result->answers[i] < PUT_ANSWER_DUPLICATE)
-			stamp(w, w->result->answers[i], &key);
-	}
-	r = end_run(s, id, draw(w, 5) != 0, 0, 1, status, NULL, &why);
-	if (r)
-		abort();
-	if (status[0] == PUT_PENDING && (r = end_run(s, id, false, 0, 1, status, NULL, &why)))
-		abort();
+			stamp(w, w->result->answers[i], &keys[i]);
+	w->refused += n - w->result->groups_ok;
+	while (last && w->result->status[last - 1] != PUT_OK) /* nothing is left of those: the plan ends with the others */
+		last--;
+	/* sometimes the first ones are given up, and nothing leads to the others */
+	uint32_t lost = draw(w, 4) ? 0 : (uint32_t)draw(w, last + 1);
+
+	if (lost < last)
+		end_some(s, id, false, 0, lost);
+	else
+		lost = 0;
+	if (last)
+		end_some(s, id, draw(w, 5) != 0, lost, last - lost);
 }
 
 static void get_some(struct worker *w, struct session *s, uint64_t id)

@@ -2,6 +2,7 @@
  *
  * Grants that change their size within a namespace, and go from one namespace to another.
  */
+#include "store/manage.h"
 #include "store/nodes.h"
 #include "tests/unit/recut_world.h"
 
@@ -19,22 +20,27 @@ static void leave(struct session *s)
 /* ---- within a namespace ------------------------------------------------------------------------------------------ */
 
 static struct {
-	uint32_t grants, recuts, others;
+	uint32_t grants, recuts;
+	uint64_t pages;         /* of records, as the news add up */
+	uint32_t by_hand;       /* losses that were not for room */
 	struct host_event last; /* recut */
 } noted;
 
-static void note(void *context, struct space *space, const struct host_event *event)
+static void note(void *context, struct space *space, const struct host_event *events, uint32_t count)
 {
 	(void)context;
 	(void)space;
-	if (event->kind == HOST_EVENT_GRANT)
-		noted.grants++;
-	else if (event->kind == HOST_EVENT_RECUT)
-		noted.recuts++;
-	else
-		noted.others++;
-	if (event->kind == HOST_EVENT_RECUT)
-		noted.last = *event;
+	for (const struct host_event *e = events; e < events + count; e++) {
+		bool loss = e->kind == HOST_EVENT_EVICTED || e->kind == HOST_EVENT_TRIMMED || e->kind == HOST_EVENT_ROW_DROPPED;
+
+		noted.grants += e->kind == HOST_EVENT_GRANT;
+		noted.recuts += e->kind == HOST_EVENT_RECUT;
+		noted.pages += e->kind == HOST_EVENT_STORED ? e->pages : 0;
+		noted.pages -= loss ? e->pages : 0;
+		noted.by_hand += loss && e->why != HOST_WHY_ROOM;
+		if (e->kind == HOST_EVENT_RECUT)
+			noted.last = *e;
+	}
 }
 
 static void rows_get_a_grant_of_pages_that_nobody_uses(void **state)
@@ -70,6 +76,8 @@ static void rows_get_a_grant_of_pages_that_nobody_uses(void **state)
 	assert_true(row > 2 * ROWS - 64);
 	assert_int_equal(noted.grants, 16);
 	assert_int_equal(noted.recuts, 1);
+	assert_int_equal(noted.by_hand, 0);
+	assert_int_equal(noted.pages, fixture_report(&f).pages + fixture_report(&f).hollow_pages);
 	assert_int_equal(noted.last.bytes, 4 * MIB);
 	assert_int_equal(noted.last.class_index, 1);
 	assert_int_equal(noted.last.share, 0);
@@ -207,6 +215,105 @@ static void a_shared_prompt_in_a_cold_grant_costs_one_put(void **state)
 	assert_int_equal(load_pages(s, 1, 64 + PAGES), PAGES); /* for the prompt 64 pages of its end went */
 	assert_int_equal(fixture_report(&f).hollow_pages, 0);
 	assert_at_base(&f, 1);
+	leave(s);
+	fixture_close(&f);
+}
+
+static void pin(struct session *s, uint64_t chain, uint32_t page, bool release)
+{
+	struct key key = fixture_key(chain, page);
+	struct pinning call = { .session = s, .keys = &key, .key_count = 1, .flags = release ? PINNING_RELEASE : 0 };
+	struct why why = WHY_INIT;
+	int r = pinning_begin(&call, &why);
+
+	while (r == STEP_MORE)
+		r = pinning_step(&call, &why);
+	assert_int_equal(r, 0);
+	assert_int_equal(call.changed, 1);
+}
+
+/* An operator's pin keeps the record and what it descends from, though that lies in the coldest grant. */
+static void what_an_operator_pinned_stays_with_all_that_it_needs(void **state)
+{
+	struct fixture f;
+	struct session *s;
+
+	(void)state;
+	fixture_open(&f, HYBRID, 1, 64 * MIB, 64 * MIB, NULL);
+	s = fixture_session(&f, 0);
+	assert_int_equal(store_pages(s, 2, 0, PAGES - 64), PUT_OK);
+	assert_int_equal(store_pages(s, 1, 0, 64), PUT_OK); /* in the first grant, behind the other one */
+	assert_int_equal(store_pages(s, 1, 64, PAGES), PUT_OK);
+	pin(s, 1, 64 + PAGES - 1, false);
+	for (uint64_t chain = 3; chain <= 15; chain++)
+		assert_int_equal(store_pages(s, chain, 0, PAGES), PUT_OK);
+	for (uint32_t row = 0; fixture_report(&f).stats.grants_recut < 2; row++) {
+		assert_true(row < 16 * ROWS);
+		store_row(s, 1000 + row, 1);
+		settle(f.host);
+		acknowledge(s);
+	}
+	assert_int_equal(fixture_report(&f).hollow_pages, 0);
+	assert_int_equal(load_pages(s, 3, PAGES), 0);
+	assert_int_equal(load_pages(s, 2, PAGES - 64), PAGES - 64); /* nothing went before it was seen */
+	assert_int_equal(load_pages(s, 1, 64 + PAGES), 64 + PAGES);
+	check_all(&f);
+	assert_rebuilt(&f);
+
+	pin(s, 1, 64 + PAGES - 1, true);
+	for (uint32_t row = 0; fixture_report(&f).stats.grants_recut < 14; row++) {
+		assert_true(row < 64 * ROWS);
+		store_row(s, 100000 + row, 1);
+		settle(f.host);
+		acknowledge(s);
+	}
+	assert_true(load_pages(s, 1, 64 + PAGES) == 0 || load_pages(s, 2, PAGES - 64) == 0);
+	assert_at_base(&f, 1);
+	leave(s);
+	fixture_close(&f);
+}
+
+/* What a reset hid is no obstacle, but for what somebody still reads. */
+static void after_a_reset_grants_move_and_what_is_read_stays(void **state)
+{
+	struct get_transfer transfer = { .class_mask = KV };
+	struct get_start get = { .class_mask = KV };
+	static uint64_t offsets[PAGES];
+	struct reset reset = { 0 };
+	struct why why = WHY_INIT;
+	struct fixture f;
+	struct session *s;
+
+	(void)state;
+	fixture_open(&f, HYBRID, 1, 64 * MIB, 64 * MIB, NULL);
+	s = fixture_session(&f, 0);
+	for (uint64_t chain = 1; chain <= 15; chain++)
+		assert_int_equal(store_pages(s, chain, 0, PAGES), PUT_OK);
+	assert_int_equal(get_chain(s, 7000, 3, PAGES, 0, &get, &why), 0);
+	assert_int_equal(transfer_run(s, 7000, 7001, get.transferable_len, 0, get.transferable_len, offsets, PAGES, &transfer,
+				      &why), 0);
+	reset.session = s;
+	assert_int_equal(reset_begin(&reset, &why), STEP_MORE); /* and no step of it: hiding is all that it does */
+	for (uint32_t row = 0; fixture_report(&f).stats.grants_recut < 13; row++) {
+		assert_true(row < 64 * ROWS);
+		store_row(s, 1000 + row, 1);
+		settle(f.host);
+		acknowledge(s);
+	}
+	assert_int_equal(usage_of(&f, 0).grants, 2); /* one is kept for a request, one is read */
+	assert_int_equal(fixture_report(&f).hidden_records, 1);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		struct key key = fixture_key(3, i);
+
+		expect(f.space, offsets[i], f.space->layout->class[0].share[0].payload_bytes, &key, 0);
+	}
+	check_all(&f);
+	assert_int_equal(get_release(s, 7001, &why), 0);
+	host_maintain(f.host);
+	assert_int_equal(fixture_report(&f).hidden_records, 0);
+	assert_int_equal(usage_of(&f, 0).free, usage_of(&f, 0).slots);
+	assert_at_base(&f, 1);
+	assert_rebuilt(&f);
 	leave(s);
 	fixture_close(&f);
 }
@@ -504,6 +611,8 @@ int main(void)
 		cmocka_unit_test(rows_get_a_grant_of_pages_that_nobody_uses),
 		cmocka_unit_test(what_is_in_use_is_not_cut),
 		cmocka_unit_test(a_shared_prompt_in_a_cold_grant_costs_one_put),
+		cmocka_unit_test(what_an_operator_pinned_stays_with_all_that_it_needs),
+		cmocka_unit_test(after_a_reset_grants_move_and_what_is_read_stays),
 		cmocka_unit_test(a_size_keeps_what_one_request_needs),
 		cmocka_unit_test(sizes_in_turns_do_not_steal),
 		cmocka_unit_test(a_mix_that_shifts_finds_its_hits_again),

@@ -3,8 +3,10 @@
  * Random work in several namespaces of one budget, with sizes that shift, sessions that come and go and plans that stay
  * open, while the grower moves grants. Judged by what a client can see: every address is in a range of the right kind
  * that the session has acknowledged in its present generation, no address is handed out while somebody may write or read
- * there, and what is read under a plan is what was written under the key, also at the plan's end.
+ * there, and what is read under a plan is what was written under the key, also at the plan's end. Meanwhile namespaces are
+ * reset, keys removed and records pinned, and what is told of records adds up to those that are there.
  */
+#include "store/manage.h"
 #include "tests/unit/recut_world.h"
 
 #define SPACES 3u
@@ -16,7 +18,7 @@
 
 struct held_put {
 	bool is, row;
-	uint64_t plan, chain;
+	uint64_t plan, chain, generation;
 	uint32_t from, n;            /* pages in one group, or rows in a group each */
 	uint64_t offsets[PAGES_MAX]; /* UINT64_MAX: not new */
 };
@@ -46,7 +48,8 @@ struct place {
 static struct place place[SPACES];
 static struct host *host;
 static uint32_t rows_of_ten; /* puts */
-static uint64_t seed, started, noroom, hits, attached_again;
+static uint64_t seed, started, noroom, hits, attached_again, resets, removed, pinned, stale;
+static uint64_t told[SPACES + 1]; /* (space lock) pages of records, by serial, as the news add up */
 
 static uint32_t pick(uint32_t below)
 {
@@ -54,6 +57,38 @@ static uint32_t pick(uint32_t below)
 	seed ^= seed >> 7;
 	seed ^= seed << 17;
 	return (uint32_t)((seed >> 16) % below);
+}
+
+/* ---- news ------------------------------------------------------------------------------------------------------- */
+
+static void note(void *context, struct space *space, const struct host_event *events, uint32_t count)
+{
+	uint64_t *pages = &told[space_serial(space)];
+
+	(void)context;
+	for (const struct host_event *e = events; e < events + count; e++) {
+		if (e->kind == HOST_EVENT_STORED) {
+			*pages += e->pages;
+		} else if (e->kind == HOST_EVENT_EVICTED || e->kind == HOST_EVENT_TRIMMED) {
+			assert_true(e->pages <= *pages);
+			*pages -= e->pages;
+		} else if (e->kind == HOST_EVENT_RESET) {
+			*pages = 0;
+		}
+	}
+}
+
+static void check_told(const struct place *p)
+{
+	struct space *space = p->f.space;
+	uint64_t pages = 0;
+
+	lock_take(&space->lock);
+	for (uint32_t n = 0; n < index_record_limit(space->index); n++)
+		if (index_record(space->index, n)->state == RECORD_LIVE && index_record_current(space->index, n))
+			pages += index_record(space->index, n)->pages;
+	assert_int_equal(pages, told[space_serial(space)]);
+	lock_drop(&space->lock);
 }
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
@@ -125,7 +160,11 @@ static void end_put(struct place *p, struct client *c, struct held_put *h, bool 
 	for (uint32_t i = 0; i < h->n; i++)
 		if (h->offsets[i] != UINT64_MAX)
 			mark(p->writers, h->offsets[i], slot_of(p, h->row), -1);
-	assert_int_equal(end_run(c->s, h->plan, commit, 0, h->row ? h->n : 1, status, NULL, &why), 0);
+	if (end_run(c->s, h->plan, commit, 0, h->row ? h->n : 1, status, NULL, &why)) {
+		assert_int_equal(why.error, ESTALE);
+		assert_true(h->generation < space_generation(p->f.space));
+		stale++;
+	}
 	h->is = false;
 }
 
@@ -133,7 +172,8 @@ static void begin_put(struct place *p, struct client *c, struct held_put *h)
 {
 	uint64_t payload;
 
-	*h = (struct held_put){ .plan = next_plan++, .chain = pick(CHAINS), .row = p->hybrid && pick(10) < rows_of_ten };
+	*h = (struct held_put){ .plan = next_plan++, .chain = pick(CHAINS), .row = p->hybrid && pick(10) < rows_of_ten,
+				.generation = space_generation(p->f.space) };
 	payload = p->f.space->layout->class[h->row].share[0].payload_bytes;
 	started++;
 	if (h->row) {
@@ -286,6 +326,47 @@ static void exorcise(struct place *p, struct client *c)
 	process_goes(p, c);
 }
 
+/* ---- by hand ------------------------------------------------------------------------------------------------------ */
+
+static void reset_space(struct client *c)
+{
+	struct reset call = { .session = c->s };
+	struct why why = WHY_INIT;
+	int r = reset_begin(&call, &why);
+
+	while (r == STEP_MORE && pick(4)) /* the rest goes when room is made, or when a grant is looked for */
+		r = reset_step(&call, &why);
+	resets++;
+}
+
+static void remove_some(struct client *c)
+{
+	uint64_t chain = pick(CHAINS);
+	uint32_t from = pick(PAGES_MAX), n = 1 + pick(8);
+	struct key keys[8];
+	struct removal call = { .session = c->s, .keys = keys, .key_count = n };
+	struct why why = WHY_INIT;
+
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = fixture_key(chain, from + i);
+	for (int r = removal_begin(&call, &why); r == STEP_MORE;)
+		r = removal_step(&call, &why);
+	removed += call.removed;
+}
+
+static void pin_some(struct client *c)
+{
+	struct key keys[4];
+	struct pinning call = { .session = c->s, .keys = keys, .key_count = 4, .flags = pick(3) ? PINNING_RELEASE : 0 };
+	struct why why = WHY_INIT;
+
+	for (uint32_t i = 0; i < 4; i++)
+		keys[i] = fixture_key(pick(CHAINS), pick(PAGES_MAX));
+	for (int r = pinning_begin(&call, &why); r == STEP_MORE;)
+		r = pinning_step(&call, &why);
+	pinned += call.flags ? 0 : call.changed;
+}
+
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static void check_budget(void)
@@ -305,6 +386,7 @@ static void check_budget(void)
 		assert_int_equal(slots_granted_bytes(place[i].f.space->slots), r.granted_bytes);
 		lock_drop(&place[i].f.space->lock);
 		check_all(&place[i].f);
+		check_told(&place[i]);
 		budget_report(&host->budget, &now);
 		assert_int_equal(now.granted, b.granted); /* nothing moves meanwhile */
 	}
@@ -348,19 +430,27 @@ static void step(void)
 		acknowledge_known(p, c);
 	} else if (pick(2)) {
 		detach(p, c, pick(2));
+	} else if (pick(12) == 0) {
+		reset_space(c);
+	} else if (pick(2)) {
+		remove_some(c);
+	} else {
+		pin_some(c);
 	}
 }
 
 static void random_run(uint64_t with)
 {
 	static const uint64_t floors[SPACES] = { 10 * MIB, 6 * MIB, 4 * MIB };
+	static const struct host_events events = { .note = note };
 	struct why why = WHY_INIT;
 	uint64_t recut = 0, returned = 0;
 
 	seed = with;
-	started = noroom = hits = attached_again = 0;
+	started = noroom = hits = attached_again = resets = removed = pinned = stale = 0;
 	memset(place, 0, sizeof(place));
-	fixture_open(&place[0].f, CLASS_KV "," CLASS_STATE, 1, BUDGET, floors[0], NULL);
+	memset(told, 0, sizeof(told));
+	fixture_open(&place[0].f, CLASS_KV "," CLASS_STATE, 1, BUDGET, floors[0], &events);
 	host = place[0].f.host;
 	place[1].f = another_space(&place[0].f, "one", CLASS_IX "," CLASS_STATE, floors[1], &why);
 	place[2].f = another_space(&place[0].f, "two", CLASS_KV, floors[2], &why);
@@ -404,6 +494,8 @@ static void random_run(uint64_t with)
 	printf("  %llu started, %llu without room, %llu pages read, %llu sessions, %llu grants recut, %llu returned\n",
 	       (unsigned long long)started, (unsigned long long)noroom, (unsigned long long)hits, (unsigned long long)attached_again,
 	       (unsigned long long)recut, (unsigned long long)returned);
+	printf("  %llu resets, %llu plans stale, %llu keys removed, %llu records pinned\n", (unsigned long long)resets,
+	       (unsigned long long)stale, (unsigned long long)removed, (unsigned long long)pinned);
 	for (uint32_t i = 1; i < SPACES; i++)
 		space_unref(&place[i].f.space);
 	fixture_close(&place[0].f);

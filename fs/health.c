@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/health.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/watch.h"
+
+struct wrong {
+	uint32_t serial; /* 0 = free */
+	bool seen;       /* in the look under way */
+	char text[EVENT_TEXT_BYTES];
+};
+
+struct health {
+	struct wrong wrong[HOST_MAX_SPACES + 1];
+};
+
+__attribute__((format(printf, 2, 3))) static void add_reason(char text[EVENT_TEXT_BYTES], const char *format, ...)
+{
+	size_t at = strlen(text);
+	va_list args;
+
+	if (at)
+		at += (size_t)snprintf(text + at, EVENT_TEXT_BYTES - at, "; ");
+	if (at >= EVENT_TEXT_BYTES)
+		return;
+	va_start(args, format);
+	vsnprintf(text + at, EVENT_TEXT_BYTES - at, format, args);
+	va_end(args);
+}
+
+bool health_is_degraded(const struct fs *fs, const struct namespace_info *info, const struct space_report *report,
+	char text[EVENT_TEXT_BYTES])
+{
+	text[0] = 0;
+	if (report->stats.read_errors)
+		add_reason(text, "%" PRIu64 " reads of namespace %s failed", report->stats.read_errors, info->name);
+	if (report->grants_short)
+		add_reason(text, "%" PRIu64 " grants of namespace %s found no memory", report->grants_short, info->name);
+	if (info->unsaved)
+		add_reason(text, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s",
+			info->name, fs->dir.path, info->name, strerror(info->unsaved));
+	return text[0];
+}
+
+struct health *health_new(void)
+{
+	return calloc(1, sizeof(struct health));
+}
+
+void health_free(struct health **health)
+{
+	free(*health);
+	*health = NULL;
+}
+
+/* The row of @serial, or a free one; NULL: all are in use. */
+static struct wrong *row_of(struct health *h, uint32_t serial)
+{
+	struct wrong *free_row = NULL;
+
+	for (unsigned i = 0; i <= HOST_MAX_SPACES; i++)
+		if (h->wrong[i].serial == serial)
+			return &h->wrong[i];
+		else if (!h->wrong[i].serial)
+			free_row = &h->wrong[i];
+	return free_row;
+}
+
+static void look_at_one(struct health *h, struct fs *fs, const struct namespace_info *info)
+{
+	struct wrong *row = row_of(h, space_serial(info->space));
+	char text[EVENT_TEXT_BYTES];
+	struct space_report report;
+
+	space_report(info->space, &report);
+	if (!row || !health_is_degraded(fs, info, &report, text))
+		return;
+	row->seen = true;
+	if (row->serial && !strcmp(row->text, text))
+		return;
+	row->serial = space_serial(info->space);
+	memcpy(row->text, text, sizeof(text));
+	watch_note_health(fs->watch, row->serial, true, text);
+}
+
+void health_look(struct health *h, struct fs *fs)
+{
+	struct namespace_info info;
+	uint64_t after = 0;
+
+	for (unsigned i = 0; i <= HOST_MAX_SPACES; i++)
+		h->wrong[i].seen = false;
+	while (namespaces_next(fs->namespaces, after, &info) == 0) {
+		after = info.number;
+		if (info.space)
+			look_at_one(h, fs, &info);
+		space_unref(&info.space);
+	}
+	for (unsigned i = 0; i <= HOST_MAX_SPACES; i++)
+		if (h->wrong[i].serial && !h->wrong[i].seen) {
+			watch_note_health(fs->watch, h->wrong[i].serial, false, h->wrong[i].text);
+			h->wrong[i].serial = 0;
+		}
+}
