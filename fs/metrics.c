@@ -18,7 +18,6 @@
 #include "fs/watch.h"
 #include "store/base/clock.h"
 
-#define SLOTS_AT_ONCE 64u
 #define NUMBER_BYTES 20u
 #define FIRST_BYTES 65536u
 #define HEAD_BYTES 96u /* of `prefixfs_name_total` */
@@ -232,7 +231,7 @@ static void counters(struct page *p)
 #undef COUNTER
 }
 
-static void slot_sample(struct page *p, const struct seen *s, const struct space_slots *slots, const char *state,
+static void slot_sample(struct page *p, const struct seen *s, const struct space_class_report *slots, const char *state,
 	uint64_t number)
 {
 	char share[12];
@@ -249,16 +248,15 @@ static void slot_sample(struct page *p, const struct seen *s, const struct space
 
 static void slots(struct page *p)
 {
-	struct space_slots some[SLOTS_AT_ONCE];
+	struct space_class_report class;
 
 	if (p->count)
 		family(p, "slots", "", "gauge", "slots of ready grants by class, share and state");
 	for (uint32_t i = 0; i < p->count; i++)
-		for (uint32_t first = 0, n; (n = space_slots(p->seen[i].space, first, some, SLOTS_AT_ONCE)); first += n)
-			for (uint32_t j = 0; j < n; j++) {
-				slot_sample(p, &p->seen[i], &some[j], "free", some[j].free);
-				slot_sample(p, &p->seen[i], &some[j], "used", some[j].slots - some[j].free);
-			}
+		for (uint32_t n = 0; space_class(p->seen[i].space, n, &class); n++) {
+			slot_sample(p, &p->seen[i], &class, "free", class.slots_free);
+			slot_sample(p, &p->seen[i], &class, "used", class.slots - class.slots_free);
+		}
 }
 
 static void bucket(struct page *p, const char *op, unsigned b, uint64_t count)

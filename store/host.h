@@ -145,13 +145,6 @@ struct space_report {
 };
 void space_report(struct space *space, struct space_report *ret);
 
-struct space_slots {
-	uint32_t class_index, share;
-	uint64_t slots, free; /* of ready grants */
-};
-/* Slots of each (class, share) from the @first-th on, in the layout's order; returns how many were written, 0 at the end.
- * @capacity is at most 64: the space lock is held for all of them. */
-uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *slots, uint32_t capacity);
 /* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
 size_t space_stats_text(struct space *space, char *to, size_t capacity);
 

@@ -659,26 +659,6 @@ bool space_class(struct space *space, uint32_t number, struct space_class_report
 	return true;
 }
 
-uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *to, uint32_t capacity)
-{
-	const struct layout *layout = space->layout;
-	uint32_t n = 0, seen = 0;
-
-	assert(capacity <= INDEX_STEP_KEYS);
-	lock_take(&space->lock);
-	for (uint32_t c = 0; c < layout->classes && n < capacity; c++)
-		for (uint32_t s = 0; s < layout->class[c].shares && n < capacity; s++) {
-			struct slots_usage usage;
-
-			if (seen++ < first)
-				continue;
-			slots_usage(space->slots, c, s, &usage);
-			to[n++] = (struct space_slots){ c, s, usage.slots, usage.free };
-		}
-	lock_drop(&space->lock);
-	return n;
-}
-
 size_t space_stats_text(struct space *space, char *to, size_t capacity)
 {
 	struct space_class_report class;

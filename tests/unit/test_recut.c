@@ -552,6 +552,38 @@ static void growth_stops_at_others_floors_and_comes_back(void **state)
 	fixture_close(&f);
 }
 
+/* What nobody finds any more keeps nobody waiting, though nothing has let it go yet. */
+static void after_a_reset_grants_go_to_who_is_owed_them(void **state)
+{
+	struct reset reset = { 0 };
+	struct why why = WHY_INIT;
+	struct fixture f, g;
+	struct session *s, *t;
+	uint64_t chain = 1;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 64 * MIB, 16 * MIB, NULL);
+	s = fixture_session(&f, 0);
+	while (fixture_report(&f).granted_bytes < 64 * MIB)
+		assert_true(keep_pages(s, chain++, 0, 256));
+	g = another_space(&f, "second", CLASS_IX, 24 * MIB, &why);
+	assert_non_null(g.space);
+	t = fixture_session(&g, 0);
+	reset.session = s;
+	assert_int_equal(reset_begin(&reset, &why), STEP_MORE);
+	leave(s);
+	assert_true(keep_pages(t, 1, 0, 512));
+	settle(f.host);
+	assert_int_equal(fixture_report(&f).hidden_records, 0);
+	assert_true(fixture_report(&f).stats.grants_returned > 0);
+	assert_int_equal(fixture_report(&f).stats.values_evicted, 0);
+	check_all(&f);
+	check_all(&g);
+	leave(t);
+	space_unref(&g.space);
+	fixture_close(&f);
+}
+
 static void empty_grants_go_back_when_the_last_session_goes(void **state)
 {
 	struct why why = WHY_INIT;
@@ -619,6 +651,7 @@ int main(void)
 		cmocka_unit_test(a_node_is_in_the_kernels_list_or_refused),
 		cmocka_unit_test(the_default_floor_never_refuses_the_next_namespace),
 		cmocka_unit_test(growth_stops_at_others_floors_and_comes_back),
+		cmocka_unit_test(after_a_reset_grants_go_to_who_is_owed_them),
 		cmocka_unit_test(empty_grants_go_back_when_the_last_session_goes),
 	};
 
