@@ -213,10 +213,10 @@ static void counters(struct page *p)
 	REPORT(pages, "", "pages with a committed value");
 	REPORT(hollow_pages, "", "pages without a value whose descendants need them");
 	REPORT(orphans, "", "records whose parent is not known");
-	REPORT(generation, "", "1, and one more with each reset");
-	REPORT(hidden_records, "", "records of older generations that are not gone yet");
-	REPORT(pinned_bytes, "", "counted for records that operators pinned");
-	REPORT(pinned_limit_bytes, "", "that can be pinned");
+	REPORT(generation, "", "how often it was reset, plus one");
+	REPORT(hidden_records, "", "records of older generations that have yet to go");
+	REPORT(pinned_bytes, "", "memory of records that operators pinned");
+	REPORT(pinned_limit_bytes, "", "the most that may be pinned");
 	REPORT(victims_selected, "_total", "values chosen for eviction");
 	REPORT(victims_freed, "_total", "of them, freed");
 	REPORT(victims_restored, "_total", "of them, used again while they were busy");

@@ -271,7 +271,7 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
 		news_stored(index, r);
 	r->pins--;
 	/* The usual case: nothing can be trimmed or joined. */
-	if (r->pages && r->pages == r->capacity && !index->zero_page_records && !record_hidden(index, r) &&
+	if (!record_hidden(index, r) && r->pages && r->pages == r->capacity && !index->zero_page_records &&
 		place_has_value(index, r, r->pages - 1u))
 		candidate_consider(index, record);
 	else

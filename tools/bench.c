@@ -102,7 +102,8 @@ static const char view_more[] =
 	"1,000. Each figure is one JSON object a line, as of bench control.\n"
 	"\nFigures: ls_1m_records_s, ls_1m_checkpoints_s (all records listed, against 5 s for a million), stat_per_s,\n"
 	"view_extra_mib (growth of the daemon's memory by listing everything and looking at 100,000 names), inval_100k_s (100,000\n"
-	"names that the kernel knows are evicted: until it was told of each).";
+	"names that the kernel knows are evicted: until it was told of each), events_per_s (that reach one reader while records\n"
+	"are put and another reader sleeps), metrics_10hz_cpu_percent (of a CPU, with 64 namespaces).";
 
 static int view(const struct command *self, int argc, char **argv)
 {

@@ -98,7 +98,9 @@ int bench_batches(const struct bench_options *options);  /* *_1000_p50_us, empty
 int bench_index(const struct bench_options *options);    /* index_bytes_per_page */
 int bench_fairness(const struct bench_options *options); /* probe_p99_under_batches_ratio */
 int bench_segment(const struct bench_options *options);  /* segment_ready_s_per_gib */
-int bench_view(const struct bench_options *options);     /* all of bench view */
+int bench_view(const struct bench_options *options);     /* all of bench view, with the next two */
+int bench_events(const struct bench_options *options);   /* events_per_s */
+int bench_scrapes(const struct bench_options *options);  /* metrics_10hz_cpu_percent */
 int bench_cat(const struct bench_options *options);      /* cat_pages_gbps, memcpy_gbps */
 
 #endif

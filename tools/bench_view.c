@@ -289,12 +289,24 @@ static int measure_gone(struct view *v)
 	return r;
 }
 
+static int measure_events(struct view *v)
+{
+	return bench_events(v->o);
+}
+
+static int measure_scrapes(struct view *v)
+{
+	return bench_scrapes(v->o);
+}
+
 static const struct view_figure figures[] = {
 	{"ls_1m_records_s", measure_ls_records, false},
 	{"ls_1m_checkpoints_s", measure_ls_checkpoints, false},
 	{"stat_per_s", measure_stat, false},
 	{"view_extra_mib", measure_extra, false},
 	{"inval_100k_s", measure_gone, true},
+	{"events_per_s", measure_events, true},
+	{"metrics_10hz_cpu_percent", measure_scrapes, true},
 };
 #define FIGURES (sizeof(figures) / sizeof(figures[0]))
 

@@ -88,7 +88,7 @@ def test_trouble_of_a_namespace_is_told_without_its_name(daemon):
         assert errno_of(f.read) == errno.EIO
     assert d.read("health").startswith("degraded: 1 reads of namespace secret failed")
     text = as_user(1234, lambda: d.read("health"))
-    assert text.startswith("degraded: a namespace that is not yours") and "secret" not in text
+    assert text.startswith("degraded: a namespace that is not yours to see is not well\n") and "secret" not in text
 
 
 @root_only

@@ -83,7 +83,13 @@ static inline void world_news(void *context, enum index_news_kind kind, enum ind
 	w->told_gone += kind == INDEX_NEWS_EVICTED;
 }
 
-/* The pages of visible records are those that were told. What a reset hid is told by that: the caller sets told_pages to 0. */
+/* A reset hid everything, which is not told one by one. */
+static inline void world_was_reset(struct world *w)
+{
+	w->told_pages = 0;
+}
+
+/* The pages of visible records are those that were told. */
 static inline void world_check_news(struct world *w)
 {
 	uint64_t pages = 0;

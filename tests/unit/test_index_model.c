@@ -756,8 +756,8 @@ static void reset(struct model *m)
 	uint64_t before = index_generation(m->w.index);
 
 	assert_int_equal(index_reset(m->w.index), before + 1);
+	world_was_reset(&m->w);
 	assert_int_equal(index_generation(m->w.index), before + 1);
-	m->w.told_pages = 0;
 	for (uint32_t e = 0; e < m->n_values; e++)
 		m->values[e].hidden = true;
 	for (uint32_t g = 0; g < GROUPS; g++)
