@@ -18,7 +18,6 @@
 #include "fs/watch.h"
 #include "store/base/clock.h"
 
-#define SLOTS_AT_ONCE 64u
 #define NUMBER_BYTES 20u
 #define FIRST_BYTES 65536u
 #define HEAD_BYTES 96u /* of `prefixfs_name_total` */
@@ -202,9 +201,11 @@ static void counters(struct page *p)
 #define REPORT(name, suffix, help) of_spaces(p, #name, suffix, help, offsetof(struct space_report, name))
 	STATS_COUNTERS(COUNTER)
 	STATS_TRANSIENT(GAUGE)
-	REPORT(budget_bytes, "", "the most that it may have now: its floor plus what is free");
+	REPORT(budget_bytes, "", "the most that it may have now: its floor or grants, and what is free");
 	REPORT(floor_bytes, "", "memory that it was promised");
 	REPORT(granted_bytes, "", "memory cut into slots");
+	REPORT(may_take_bytes, "", "memory that it may still be granted");
+	REPORT(surplus_bytes, "", "granted above its floor");
 	REPORT(resident_bytes, "", "memory of the segment that is present");
 	REPORT(payload_bytes, "", "values without their padding");
 	REPORT(slot_bytes, "", "slots that are taken");
@@ -230,7 +231,7 @@ static void counters(struct page *p)
 #undef COUNTER
 }
 
-static void slot_sample(struct page *p, const struct seen *s, const struct space_slots *slots, const char *state,
+static void slot_sample(struct page *p, const struct seen *s, const struct space_class_report *slots, const char *state,
 	uint64_t number)
 {
 	char share[12];
@@ -247,16 +248,15 @@ static void slot_sample(struct page *p, const struct seen *s, const struct space
 
 static void slots(struct page *p)
 {
-	struct space_slots some[SLOTS_AT_ONCE];
+	struct space_class_report class;
 
 	if (p->count)
 		family(p, "slots", "", "gauge", "slots of ready grants by class, share and state");
 	for (uint32_t i = 0; i < p->count; i++)
-		for (uint32_t first = 0, n; (n = space_slots(p->seen[i].space, first, some, SLOTS_AT_ONCE)); first += n)
-			for (uint32_t j = 0; j < n; j++) {
-				slot_sample(p, &p->seen[i], &some[j], "free", some[j].free);
-				slot_sample(p, &p->seen[i], &some[j], "used", some[j].slots - some[j].free);
-			}
+		for (uint32_t n = 0; space_class(p->seen[i].space, n, &class); n++) {
+			slot_sample(p, &p->seen[i], &class, "free", class.slots_free);
+			slot_sample(p, &p->seen[i], &class, "used", class.slots - class.slots_free);
+		}
 }
 
 static void bucket(struct page *p, const char *op, unsigned b, uint64_t count)

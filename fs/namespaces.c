@@ -203,7 +203,8 @@ static void end_writing(struct namespaces *n)
 	lock_drop(&n->lock);
 }
 
-/* "uid gid mode", a line end, and the layout. */
+/* "uid gid mode floor", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
+ * whatever order they return. */
 static int write_space(struct namespaces *n, const char *name, struct space *space)
 {
 	struct space_access access;
@@ -211,7 +212,8 @@ static int write_space(struct namespaces *n, const char *name, struct space *spa
 	cleanup(freep) char *text = NULL;
 
 	space_access(space, &access);
-	int bytes = asprintf(&text, "%u %u %o\n%s\n", access.uid, access.gid, access.mode, space_layout(space)->json);
+	int bytes = asprintf(&text, "%u %u %o %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
+		space_floor_bytes(space), space_layout(space)->json);
 	if (bytes < 0) {
 		text = NULL;
 		return -ENOMEM;
@@ -329,7 +331,7 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	struct layout *layout;
 	struct space *space;
 	char file[HOST_MAX_NAME + 8];
-	uint64_t number;
+	uint64_t number, floor;
 	int begin = 0;
 	int r = host_check_name(name, strlen(name), why);
 
@@ -341,9 +343,11 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	long bytes = rundir_read(&n->fs->dir, file, text, LAYOUT_MAX_JSON + 128);
 	if (bytes < 0)
 		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
-	if (sscanf(text, "%u %u %o\n%n", &access.uid, &access.gid, &access.mode, &begin) < 3 || !begin)
+	if (sscanf(text, "%u %u %o %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &begin) < 4 || !begin)
 		return why_set(why, EINVAL, "%s: damaged", file);
 	r = layout_parse(text + begin, (size_t)bytes - (size_t)begin, &layout, why);
+	if (!r)
+		layout->floor_bytes = floor;
 	if (!r)
 		r = host_space_create(n->fs->host, name, layout, &access, &space, why);
 	if (r)

@@ -12,6 +12,7 @@
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
 #include "fs/record_name.h"
+#include "fs/tiers.h"
 #include "fs/version.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
@@ -25,7 +26,7 @@ static const char readme[] =
 	"README                  this text\n"
 	"version, config         what runs, and every parameter with its value in force\n"
 	"health                  `ok` or `degraded: why` in the first line; then backing, processes, restarts\n"
-	"tiers                   one line a tier: bytes, bytes used, state; and of each namespace that you may read\n"
+	"tiers                   a tier's bytes, used, state; what each namespace that you may read was promised, has, may take\n"
 	"metrics                 all counters for Prometheus, of the namespaces that you may read\n"
 	"events                  what happens, one JSON object a line; reading waits for more: cat events | jq .\n"
 	"sessions/<id>           who has a ctl open, what it holds and for how long, and its last error in words\n"
@@ -115,27 +116,6 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 		count.pending, count.dropped);
 	fprintf(to, "pages known by key: %u of %u\n%s", page_nodes_count(fs->page_nodes), PAGE_NODES_MAX,
 		spaces ? spaces : "");
-}
-
-static void print_tiers(struct fs *fs, const struct viewer *viewer, FILE *to)
-{
-	struct namespace_info info;
-	struct host_report report;
-	uint64_t after = 0;
-
-	host_report(fs->host, &report);
-	fprintf(to, "memory bytes=%" PRIu64 " used=%" PRIu64 " state=ok\n", report.memory_bytes, report.used_bytes);
-	while (namespaces_next(fs->namespaces, after, &info) == 0) {
-		struct space_report space;
-
-		after = info.number;
-		if (info.space && viewer_sees(viewer, &info.access)) {
-			space_report(info.space, &space);
-			fprintf(to, "namespace %s: floor=%" PRIu64 " granted=%" PRIu64 " used=%" PRIu64 "\n", info.name,
-				space.floor_bytes, space.granted_bytes, space.slot_bytes);
-		}
-		space_unref(&info.space);
-	}
 }
 
 static void print_segment(struct fs *fs, struct space *space, FILE *to)
@@ -240,7 +220,7 @@ static void print_node(struct fs *fs, const struct look *look, const struct view
 		print_health(fs, viewer, to);
 		break;
 	case NODE_TIERS:
-		print_tiers(fs, viewer, to);
+		tiers_print(fs, viewer, to);
 		break;
 	case NODE_LAYOUT:
 		if (space)

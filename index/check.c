@@ -20,6 +20,7 @@ struct totals {
 	struct index_counters count;
 	uint32_t in_pages, in_rows, in_lost, zero, hidden;
 	uint64_t held_units;
+	uint32_t held;
 };
 
 /* Words, entries, anchors of one place. */
@@ -215,8 +216,10 @@ static void check_record(const struct index *index, uint32_t record, struct tota
 		row = place_any(index, r, INDEX_PAGE_ROW) != WORD_NONE;
 	}
 	MUST(r->unsettled == unsettled, record);
-	if (r->flags & RECORD_FLAG_HELD)
+	if (r->flags & RECORD_FLAG_HELD) {
 		t->held_units += record_table(index, record)->held_units;
+		t->held++;
+	}
 	if (record_hidden(index, r)) {
 		check_hidden(index, record, t);
 		return;
@@ -265,7 +268,7 @@ void index_check(struct index *index)
 	for (uint32_t n = index->going; n != INDEX_NONE; n = index->records[n].next)
 		MUST(index->records[n].state == RECORD_GOING, n);
 	MUST(t.hidden == index->hidden, INDEX_NONE);
-	MUST(t.held_units == index->held_units, INDEX_NONE);
+	MUST(t.held_units == index->held_units && t.held == index->held, INDEX_NONE);
 	MUST(index->era == (uint32_t)index->tables->header->generation, INDEX_NONE);
 	MUST(t.names == index->map.count, INDEX_NONE);
 	MUST(t.units == index->arena.used, INDEX_NONE);

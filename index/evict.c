@@ -112,7 +112,7 @@ void candidate_recheck(struct index *index, uint32_t record)
 
 /* ---- the fate of victims --------------------------------------------------------------------------------------- */
 
-static void victim_gone(struct index *index, uint32_t values)
+void victim_gone(struct index *index, uint32_t values)
 {
 	index->counters.victims_selected += values;
 	index->counters.victims_freed += values;
@@ -276,6 +276,36 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 	}
 	reenter(index, passed);
 	return result;
+}
+
+bool index_coldest_age(struct index *index, bool row, uint32_t *age)
+{
+	struct policy *order = row ? index->rows : index->pages;
+	uint32_t passed = 0, looked = 0;
+	bool found = false;
+
+	lock_assert_held(index->guard);
+	if (!row && policy_lru.count(index->lost)) { /* they go before anything else */
+		*age = INDEX_TICK_SPAN;
+		return true;
+	}
+	while (!found && looked++ < INDEX_STEP_KEYS) {
+		uint32_t record = policy_lru.pop(order);
+
+		if (record == INDEX_NONE)
+			break;
+
+		const struct record *r = &index->records[record];
+		uint32_t use = row ? view_row_use(index, record) : view_page_use(index, record);
+
+		if (row && r->pins) /* comes back with its last pin; until then it may be owed a page */
+			continue;
+		index->passed_over[passed++] = record;
+		found = !r->pins && (row ? row_candidate(r) : page_candidate(r));
+		*age = index->tick - use < INDEX_TICK_SPAN ? index->tick - use : INDEX_TICK_SPAN;
+	}
+	reenter(index, passed);
+	return found;
 }
 
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why)

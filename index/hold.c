@@ -59,6 +59,7 @@ void hold_forget(struct index *index, uint32_t record)
 	__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_PINNED, __ATOMIC_RELEASE);
 	assert(index->held_units >= t->held_units);
 	index->held_units -= t->held_units;
+	index->held--;
 }
 
 void index_hold(struct index *index, uint32_t record, bool hold)
@@ -77,6 +78,7 @@ void index_hold(struct index *index, uint32_t record, bool hold)
 	}
 	t->held_units = (uint32_t)(index_hold_bytes(index, record) / TABLES_HELD_UNIT);
 	index->held_units += t->held_units;
+	index->held++;
 	r->flags |= RECORD_FLAG_HELD;
 	__atomic_store_n(&t->flags, t->flags | RECORD_PINNED, __ATOMIC_RELEASE);
 	candidate_withdraw(index, record);

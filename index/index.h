@@ -257,6 +257,31 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
 
+/* ---- emptying a place of the store's (empty.c) ------------------------------------------------------------------ */
+
+uint32_t index_clock(const struct index *index); /* the tick of now; ages are counted in ticks */
+/* Ticks since the value of @entry was last used. False: it cannot go now: prepared, quarantined, or of a record that is
+ * pinned, held or being filled, or hidden by a reset. An entry without a value: false. */
+bool index_value_age(struct index *index, uint32_t entry, uint32_t *age);
+/* Of such a value: does its page keep up what an operator holds, or may it? Looked for among INDEX_EMPTY_DEPTH records that
+ * hang off it, which *steps falls by. */
+bool index_value_kept(struct index *index, uint32_t entry, uint32_t *steps);
+/* Ticks since the last use of what index_evict_page (@row: index_evict_row) would let go first; false: nothing can. Busy
+ * ones at the front are passed over, at most INDEX_STEP_KEYS of them. */
+bool index_coldest_age(struct index *index, bool row, uint32_t *age);
+
+enum { INDEX_E_MORE = 2, INDEX_E_BUSY = 3 }; /* MORE: not done yet, call again */
+
+/* Lets the value of @entry go. One that was not used for @old ticks goes with everything that hangs off it, leaf first (along
+ * a chain nothing is used later than what it hangs off); a younger one goes alone, and one behind which something is
+ * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. None goes alone that is kept
+ * (index_value_kept). A WHOLE ring goes whole. A row goes as index_evict_row lets it go.
+ * *steps: records looked at and pages let go that are left to the caller's stay under the lock; falls. 0: it is gone (or
+ * was no value); INDEX_E_BUSY: it is in use or kept; INDEX_E_MORE: no steps are left, call again: with INDEX_STEP_KEYS of them every
+ * call gets further. */
+int index_evict_value(struct index *index, uint32_t entry, uint32_t old, uint32_t *steps, const struct index_sink *sink);
+#define INDEX_EMPTY_DEPTH 32u
+
 /* An operator's pin: as long as @hold it is no victim. Kept in the tables. What it takes then is counted until it is let
  * go or goes: all values that its pages and its row can have. */
 void index_hold(struct index *index, uint32_t record, bool hold);
@@ -309,7 +334,6 @@ struct index_walk {
  * lock. */
 void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 
-enum { INDEX_E_MORE = 2 };
 /* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
  * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
  * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used

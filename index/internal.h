@@ -58,7 +58,8 @@ struct index {
 	uint32_t hidden;       /* records of older eras: 0 = every name in the map is of this one (reset.c) */
 	uint32_t going;        /* list of those that are idle, through record.next */
 	uint32_t retire_at, retire_end; /* numbers that are still to be looked at for such */
-	uint64_t held_units;   /* sum over held records */
+	uint64_t held_units;   /* sum over held records, */
+	uint32_t held;         /* and how many there are */
 	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
 	uint32_t hollow_first, hollow_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
@@ -290,6 +291,11 @@ void hollow_pool_init(struct index *index);
 uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const struct key *key);
 void hollow_free(struct index *index, uint32_t entry);
 
+/* ---- value.c ------------------------------------------------------------------------------------------------- */
+
+/* index_value_drop, told as gone because of @why. */
+void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index_why why, const struct index_sink *sink);
+
 /* ---- record.c ------------------------------------------------------------------------------------------------ */
 
 uint32_t record_take_number(struct index *index); /* INDEX_NONE: the tables are full */
@@ -328,6 +334,7 @@ void candidate_withdraw(struct index *index, uint32_t record);
 void candidate_recheck(struct index *index, uint32_t record); /* it may have become none */
 /* A busy victim has become idle: it goes. */
 void victim_resolve(struct index *index, uint32_t record, const struct index_sink *sink);
+void victim_gone(struct index *index, uint32_t values); /* chosen and freed at once */
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);

@@ -86,6 +86,7 @@ static int records_load(struct index *index, struct why *why)
 				     (t->flags & RECORD_WHOLE ? RECORD_FLAG_WHOLE : 0) |
 				     (t->flags & RECORD_PINNED ? RECORD_FLAG_HELD : 0));
 		index->held_units += t->flags & RECORD_PINNED ? t->held_units : 0;
+		index->held += !!(t->flags & RECORD_PINNED);
 		for (uint32_t i = 0; i < (r->pages ? r->pages : 1u); i++)
 			block_uses(index, r)[i] = use;
 		index->zero_page_records += record_is_zero(r);

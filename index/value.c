@@ -157,7 +157,7 @@ static bool name_needed(const struct record *r, uint32_t page, bool hidden)
 	return page + 1u < r->pages || r->tail_children > 0 || r->flags & RECORD_FLAG_ROW;
 }
 
-void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink)
+void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index_why why, const struct index_sink *sink)
 {
 	struct record *r;
 	uint32_t *word = value_word(index, entry, &r);
@@ -166,12 +166,11 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 	uint32_t page = e->page;
 	uint32_t hollow = INDEX_NONE;
 
-	lock_assert_held(index->guard);
 	bool last = place_count_values(index, r, page) == 1;
 	bool committed = !(*word & WORD_PREPARED);
 
 	index->breaks += committed && page != INDEX_PAGE_ROW;
-	index->why = committed ? INDEX_WHY_HAND : INDEX_WHY_LOST;
+	index->why = committed ? why : INDEX_WHY_LOST;
 	if (last && committed && page == INDEX_PAGE_ROW)
 		loss_row(index, r);
 
@@ -185,6 +184,12 @@ void index_value_drop(struct index *index, uint32_t entry, bool quarantine, cons
 			link_disown(index, record, page);
 	}
 	record_review(index, record, sink);
+}
+
+void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink)
+{
+	lock_assert_held(index->guard);
+	value_drop(index, entry, quarantine, INDEX_WHY_HAND, sink);
 }
 
 void index_quarantine_end(struct index *index, uint32_t entry)

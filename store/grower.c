@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Makes memory present in the background, before plans need it: the grants' (each range touched by several short-lived
- * threads inside segment_populate), their entries' in the tables, and the index's next records. One thread, jobs in order.
+ * threads inside segment_populate), their entries' in the tables, and the index's next records; and moves grants between
+ * sizes and namespaces. One thread, jobs in order.
  */
 #include "store/host_private.h"
 
@@ -15,6 +16,7 @@
 
 
 struct grower {
+	struct host *host;
 	pthread_t thread;
 	unsigned threads;
 	struct lock lock; /* LOCK_QUEUE */
@@ -22,6 +24,7 @@ struct grower {
 	struct grower_job *jobs;  /* (lock) ring */
 	uint32_t first, count, capacity; /* (lock) */
 	bool stop;         /* (lock) */
+	bool working;      /* (lock) on the job that was taken last */
 };
 
 #define GROWER_JOBS (2u * SLOTS_MAX_GRANTS)
@@ -31,13 +34,14 @@ static bool grower_next(struct grower *g, struct grower_job *ret)
 	bool got = false;
 
 	lock_take(&g->lock);
+	g->working = false;
 	while (!g->stop && !g->count)
 		lock_cond_wait(&g->wake, &g->lock, clock_now_ns() + GROWER_IDLE_NS);
 	if (!g->stop) {
 		*ret = g->jobs[g->first];
 		g->first = (g->first + 1) % g->capacity;
 		g->count--;
-		got = true;
+		got = g->working = true;
 	}
 	lock_drop(&g->lock);
 	return got;
@@ -52,6 +56,8 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	index_make_entries_present(job->space->index, job->first_entry, job->slots);
 	if (job->populate)
 		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
+	if (r)
+		segment_punch(job->space->segment, job->offset, job->length, &why); /* nobody knows the range yet */
 	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
 	if (job->prewarm && events->populated && atomic_load(&job->space->prewarm_done) == job->space->prewarm_goal)
 		events->populated(events->context);
@@ -63,22 +69,33 @@ static void *grower_main(void *context)
 	struct grower_job job;
 
 	while (grower_next(g, &job)) {
-		if (job.length)
+		switch (job.kind) {
+		case GROWER_GRANT:
 			grower_grant(g, &job);
-		else
+			break;
+		case GROWER_AHEAD:
 			index_make_present(job.space->index, job.mark);
+			break;
+		case GROWER_RECUT:
+			recut_run(job.space, job.class_index, job.share);
+			break;
+		case GROWER_BALANCE:
+			balance_run(g->host);
+			break;
+		}
 		space_unref(&job.space);
 	}
 	return NULL;
 }
 
-int grower_new(unsigned threads, struct grower **ret, struct why *why)
+int grower_new(struct host *host, unsigned threads, struct grower **ret, struct why *why)
 {
 	struct grower *g = calloc(1, sizeof(*g));
 	int r;
 
 	if (!g)
 		return why_set(why, ENOMEM, "no memory for the thread that populates grants");
+	g->host = host;
 	g->threads = threads;
 	g->capacity = GROWER_JOBS;
 	g->jobs = calloc(g->capacity, sizeof(*g->jobs));
@@ -124,10 +141,21 @@ bool grower_push(struct grower *g, const struct grower_job *job)
 	lock_take(&g->lock);
 	ok = g->count < g->capacity;
 	if (ok) {
-		space_ref(job->space);
+		if (job->space)
+			space_ref(job->space);
 		g->jobs[(g->first + g->count++) % g->capacity] = *job;
 		lock_cond_wake_all(&g->wake);
 	}
 	lock_drop(&g->lock);
 	return ok;
+}
+
+bool grower_idle(struct grower *g)
+{
+	bool idle;
+
+	lock_take(&g->lock);
+	idle = !g->count && !g->working;
+	lock_drop(&g->lock);
+	return idle;
 }

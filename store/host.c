@@ -25,8 +25,10 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 		return why_set(why, ENOMEM, "no memory for the host's tables");
 	host->config = *config;
 	lock_init(&host->lock, LOCK_HOST);
-	r = grower_new(config->populate_threads, &host->grower, why);
+	budget_init(&host->budget, config->memory_bytes);
+	r = grower_new(host, config->populate_threads, &host->grower, why);
 	if (r) {
+		budget_destroy(&host->budget);
 		lock_destroy(&host->lock);
 		free(host);
 		return r;
@@ -58,11 +60,13 @@ void host_free(struct host **hp)
 	*hp = NULL;
 	if (!host)
 		return;
+	atomic_store(&host->closing, true);
 	host_end_sessions(host);
 	quarantine_free_all(host);
 	grower_free(&host->grower);
 	for (uint32_t i = 0; i < host->space_count; i++)
 		space_unref(&host->spaces[i]);
+	budget_destroy(&host->budget);
 	lock_destroy(&host->lock);
 	free(host);
 }
@@ -89,19 +93,6 @@ int host_check_name(const char *name, size_t bytes, struct why *why)
 				       "'-' are allowed", c, i);
 	}
 	return 0;
-}
-
-bool host_reserve(struct host *host, uint64_t floor, uint64_t before, uint64_t after)
-{
-	uint64_t from = before > floor ? before : floor;
-	uint64_t to = after > floor ? after : floor;
-	uint64_t now = atomic_load(&host->reserved_bytes);
-
-	do {
-		if (to > from && now + (to - from) > host->config.memory_bytes)
-			return false;
-	} while (!atomic_compare_exchange_weak(&host->reserved_bytes, &now, now + to - from));
-	return true;
 }
 
 /* ---- namespaces ---------------------------------------------------------------------------------------------- */
@@ -196,9 +187,17 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 void host_report(struct host *host, struct host_report *ret)
 {
 	struct space *spaces[HOST_MAX_SPACES];
+	struct budget_report budget;
 	uint32_t n;
 
-	*ret = (struct host_report){ .memory_bytes = host->config.memory_bytes };
+	budget_report(&host->budget, &budget);
+	*ret = (struct host_report){
+		.memory_bytes = budget.bytes,
+		.floors_bytes = budget.floors,
+		.granted_bytes = budget.granted,
+		.free_bytes = budget.free,
+		.owed_bytes = budget.owed,
+	};
 	lock_take(&host->lock);
 	n = host->space_count;
 	for (uint32_t i = 0; i < n; i++)
@@ -210,8 +209,6 @@ void host_report(struct host *host, struct host_report *ret)
 		struct space_report report;
 
 		space_report(spaces[i], &report);
-		ret->floors_bytes += report.floor_bytes;
-		ret->granted_bytes += report.granted_bytes;
 		ret->used_bytes += report.slot_bytes;
 		space_unref(&spaces[i]);
 	}

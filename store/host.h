@@ -107,10 +107,10 @@ struct space_access {
 	mode_t mode; /* permission bits of the namespace directory */
 };
 
-/* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's, default a quarter of
- * the budget) is reserved, and populated in the background. EEXIST, ENOSPC (floors' sum over the budget: names both; or
- * as many as one host has), EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for
- * the caller. */
+/* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's; default a quarter of
+ * the budget, at most half of what no floor was promised) is promised, and populated in the background as far as others
+ * do not hold more than theirs. EEXIST, ENOSPC (floors' sum over the budget: names both; or as many as one host has),
+ * EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */
@@ -125,11 +125,14 @@ void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
+uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* A snapshot of everything that is counted. */
 struct space_report {
 	struct stats stats;
-	uint64_t budget_bytes;   /* the most it may have now: its floor plus what is free */
+	uint64_t budget_bytes;   /* the most it may have now: its floor or grants, and what is free */
+	uint64_t may_take_bytes; /* of it, what it has not been granted yet */
+	uint64_t surplus_bytes;  /* granted above its floor */
 	uint64_t floor_bytes;
 	uint64_t granted_bytes;
 	uint64_t grants_short;   /* grants in a row that found no memory; 0 once one does */
@@ -144,15 +147,16 @@ struct space_report {
 };
 void space_report(struct space *space, struct space_report *ret);
 
-struct space_slots {
-	uint32_t class_index, share;
-	uint64_t slots, free; /* of ready grants */
-};
-/* Slots of each (class, share) from the @first-th on, in the layout's order; returns how many were written, 0 at the end.
- * @capacity is at most 64: the space lock is held for all of them. */
-uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *slots, uint32_t capacity);
 /* The `stats` file: "name value" lines. Returns the whole length; writes at most @capacity bytes. */
 size_t space_stats_text(struct space *space, char *to, size_t capacity);
+
+struct space_class_report { /* of one (class, share) */
+	uint32_t class_index, share;
+	uint64_t slot_bytes;
+	uint64_t grants, slots, slots_free; /* of ready grants that are not being emptied */
+};
+/* In order of classes, then shares; false: there is no such number. The lock is held for one of them. */
+bool space_class(struct space *space, uint32_t number, struct space_class_report *ret);
 
 struct space_range { /* a ready grant */
 	uint64_t offset, length, slot_bytes;
@@ -166,6 +170,8 @@ uint64_t space_ranges_version(struct space *space);
 
 struct host_report {
 	uint64_t memory_bytes, floors_bytes, granted_bytes, used_bytes;
+	uint64_t free_bytes; /* for whoever is at its floor or above it */
+	uint64_t owed_bytes; /* held above floors, though others' floors need it */
 	uint32_t spaces, sessions;
 };
 void host_report(struct host *host, struct host_report *ret);

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "store/budget.h"
 #include "store/space.h"
 
 struct grower;
@@ -15,7 +16,11 @@ struct quarantine;
 struct host {
 	struct host_config config;
 	struct grower *grower;
-	_Atomic uint64_t reserved_bytes; /* sum over spaces of max(floor, granted): at most config.memory_bytes */
+	struct budget budget; /* of config.memory_bytes */
+
+	_Atomic bool closing;             /* by host_free */
+	_Atomic bool balance_queued;
+	_Atomic bool room_made;           /* since the last balance: who was refused is told to try again */
 
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
@@ -27,28 +32,52 @@ struct host {
 	struct quarantine *quarantine;                 /* (lock) list */
 };
 
-/* Moves the host's reservation of one space from max(floor, before) to max(floor, after); false: over the budget, nothing
- * changed. Lock-free. */
-bool host_reserve(struct host *host, uint64_t floor, uint64_t before, uint64_t after);
-
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
 
+enum grower_kind { GROWER_GRANT, GROWER_AHEAD, GROWER_RECUT, GROWER_BALANCE };
+
 struct grower_job {
-	struct space *space;   /* the queue takes a reference of its own */
-	uint64_t length;       /* of the grant; 0 = the index's memory behind `mark` */
+	enum grower_kind kind;
+	struct space *space;   /* the queue takes a reference of its own; NULL of a balance */
+	uint64_t length;       /* of the grant */
 	uint64_t offset;
 	uint32_t grant, node;
 	uint32_t first_entry, slots;
 	bool populate;         /* false: only its entries */
 	bool prewarm;          /* part of the floor */
-	struct index_mark mark;
+	struct index_mark mark; /* AHEAD: the index's memory behind it */
+	uint32_t class_index, share; /* RECUT: what lacks slots */
 };
 
-int grower_new(unsigned threads, struct grower **ret, struct why *why);
+int grower_new(struct host *host, unsigned threads, struct grower **ret, struct why *why);
 /* Ends the thread; jobs that did not run are dropped with their references. */
 void grower_free(struct grower **grower);
 /* Any thread, the space lock may be held. False: the queue is full. */
 bool grower_push(struct grower *grower, const struct grower_job *job);
+bool grower_idle(struct grower *grower); /* no job waits or is under way; for tests */
+
+/* ---- recut.c: a grant of another size for one that lacks slots ------------------------------------------------ */
+
+#define RECUT_REST 64u        /* batches: no grant with younger content is cut anew */
+#define RECUT_FACTOR 2u       /* its content is that much older than what the size that lacks could let go itself */
+#define RECUT_PAUSE_MIN 16u   /* batches after a look that found nothing, doubling, but not past when it could find */
+#define RECUT_PAUSE_MAX 4096u
+#define RECUT_HOLD_MAX 65536u /* batches for which a size keeps what it got, doubled at every way back */
+#define RECUT_MEMORY 2u       /* a way back counts as one so many times the hold after the way there */
+
+/* Under the space lock: a put of (class, share) found no free slot, and the budget gave no grant. */
+void recut_wish(struct space *space, uint32_t class_index, uint32_t share);
+/* Under the space lock: it got a grant by recut so lately that none may be taken from it. */
+bool recut_holds(const struct space *space, uint32_t class_index, uint32_t share);
+void recut_run(struct space *space, uint32_t class_index, uint32_t share); /* in the grower's thread */
+
+/* ---- balance.c: grants above floors go back to the host -------------------------------------------------------- */
+
+/* Any thread, any lock but a leaf: looks soon, in the grower's thread, whether grants can go back and who waits for them. */
+void balance_ask(struct host *host);
+/* Under the space lock: a put found no room, and though the namespace is below its floor the budget gave no grant. */
+void balance_hunger(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+void balance_run(struct host *host); /* in the grower's thread */
 
 /* ---- quarantine.c: slots that wait for a process to be gone --------------------------------------------------- */
 

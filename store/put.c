@@ -242,20 +242,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 
 /* ---- room ---------------------------------------------------------------------------------------------------- */
 
-struct acceptance {
-	struct space *space;
-	struct slots_filter filter;
-};
-
-static bool in_acknowledged(void *context, uint32_t entry)
-{
-	const struct acceptance *a = context;
-	uint32_t grant = slots_grant_of(a->space->slots, entry);
-
-	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
-}
-
-/* Under the lock, before the first victim goes: pins what keys that no group has come to yet were found at. */
+/* Under the lock, before room is made: pins what keys that no group has come to yet were found at. */
 static void chunk_hold(struct chunk *k)
 {
 	if (!k->known || k->holds)
@@ -279,44 +266,10 @@ static void chunk_let_go(struct chunk *k)
 		space_unpin(k->space, k->hold[--k->held]);
 }
 
-/* Under the lock: makes up to @want slots of (class, share) free, at least one: by letting victims go, unless there are
- * free slots that the session has yet to acknowledge, or the budget has room for another grant. */
-static bool make_room(struct chunk *k, uint32_t class_index, uint32_t share, uint32_t want)
+static bool chunk_room(struct chunk *k, const struct put_class *class, uint32_t want)
 {
-	struct space *space = k->space;
-	struct session *s = k->call->session;
-	struct slots_filter filter = session_filter(s), any = { NULL };
-	struct acceptance a = { space, filter };
-	struct index_sink sink = space_sink(space);
-	uint32_t free = slots_free_count(space->slots, class_index, share, filter);
-	bool row = layout_is_row(k->layout, class_index);
-
-	if (!free && atomic_load(&space->hidden)) { /* what nobody finds any more goes first */
-		index_retire(space->index, &sink, &space->stats.values_reset);
-		free = slots_free_count(space->slots, class_index, share, filter);
-	}
-	if (!free && slots_free_count(space->slots, class_index, share, any))
-		return false;
-	if (!free && space_grow(space, class_index, share, s->node)) {
-		free = slots_free_count(space->slots, class_index, share, filter);
-		if (!free)
-			return false;
-	}
-	if (free < want)
-		chunk_hold(k);
-	space_notes_begin(space);
-	while (free < want) {
-		uint32_t before = free;
-		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
-			      index_evict_page(space->index, in_acknowledged, &a, &sink);
-
-		if (r)
-			break;
-		free = slots_free_count(space->slots, class_index, share, filter);
-		space->stats.values_evicted += free > before ? free - before : 0;
-	}
-	space_notes_end(space);
-	return free > 0;
+	chunk_hold(k); /* before the first victim goes */
+	return room_make(k->call->session, class->number, class->share, want);
 }
 
 /* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
@@ -327,7 +280,7 @@ static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_
 	struct slots *slots = k->space->slots;
 	struct slots_filter filter = session_filter(k->call->session);
 
-	if (!slots_free_count(slots, class->number, class->share, filter) && !make_room(k, class->number, class->share, want))
+	if (!slots_free_count(slots, class->number, class->share, filter) && !chunk_room(k, class, want))
 		return SLOTS_NONE;
 	slots_seek(slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
 	return slots_take(slots, &class->cursor, filter);
@@ -553,7 +506,7 @@ static bool look_again_with_room(struct chunk *k, const struct put_group *g, uin
 
 	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++)
 		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
-		    !make_room(k, class->number, class->share, 1))
+		    !chunk_room(k, class, 1))
 			return false;
 	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
 	k->unknown += k->hits[i].record == INDEX_NONE;

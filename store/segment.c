@@ -475,6 +475,25 @@ int segment_populate(struct segment *segment, uint64_t offset, uint64_t length, 
 	return segment_populate_on_node(segment, offset, length, threads, SEGMENT_ANY_NODE, progress, why);
 }
 
+int segment_punch(struct segment *segment, uint64_t offset, uint64_t length, struct why *why)
+{
+	int r;
+
+	assert(segment->magic == SEGMENT_MAGIC);
+	lock_assert_none_held();
+	if (offset % HUGE_PAGE || length % HUGE_PAGE || length > segment->bytes || offset > segment->bytes - length)
+		return why_set(why, EINVAL, "bytes %llu+%llu are not whole units of %llu in a segment of %llu",
+			(unsigned long long)offset, (unsigned long long)length, HUGE_PAGE,
+			(unsigned long long)segment->bytes);
+	do
+		r = fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)length);
+	while (r && errno == EINTR);
+	if (r)
+		return why_set(why, errno, "giving bytes %llu+%llu of the segment back: %s", (unsigned long long)offset,
+			(unsigned long long)length, strerrordesc_np(errno));
+	return 0;
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
 
 static bool inside(const struct segment *segment, uint64_t offset, size_t bytes)

@@ -44,6 +44,11 @@ struct segment_config {
 int segment_new(const struct segment_config *config, struct segment **ret, struct why *why);
 void segment_free(struct segment **segment); /* clients' mappings live on */
 
+/* Gives the memory of whole pages of 2 MiB back to the host. Nobody may use the range any more: who mapped it finds
+ * zeroes there, and a device that had it registered goes on using pages that are nobody's. Blocks; no lock is held.
+ * EINVAL, and what fallocate(2) says. */
+int segment_punch(struct segment *segment, uint64_t offset, uint64_t length, struct why *why);
+
 int segment_fd(const struct segment *segment);           /* read-write, the segment's */
 int segment_read_only_fd(const struct segment *segment); /* reopened O_RDONLY, the segment's */
 uint64_t segment_bytes(const struct segment *segment);

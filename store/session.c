@@ -15,6 +15,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/nodes.h"
 #include "store/session_private.h"
 
 #define MILLISECOND 1000000ull
@@ -142,6 +143,47 @@ bool session_ended(const struct session *session)
 	return atomic_load(&session->ended);
 }
 
+/* ---- who is attached ------------------------------------------------------------------------------------------ */
+
+/* Under the space lock. The pid does not change once the session is attached. */
+static void note_session(const struct session *s, enum host_event_kind kind)
+{
+	space_note(s->space, &(struct host_event){.kind = kind, .number = s->number, .pid = s->pid});
+}
+
+static void attached_enter(struct session *s)
+{
+	struct space *space = s->space;
+
+	lock_take(&space->lock);
+	s->next_attached = space->attached;
+	space->attached = s;
+	space->stats.sessions++;
+	note_session(s, HOST_EVENT_SESSION_ATTACHED);
+	lock_drop(&space->lock);
+}
+
+/* The last one that leaves lets the host have grants back. */
+static void attached_leave(struct session *s)
+{
+	struct space *space = s->space;
+	struct session **at = &space->attached;
+	bool last;
+
+	lock_take(&space->lock);
+	while (*at != s)
+		at = &(*at)->next_attached;
+	*at = s->next_attached;
+	space->stats.sessions--;
+	note_session(s, HOST_EVENT_SESSION_ENDED);
+	last = !space->attached;
+	if (last)
+		atomic_store(&space->idle_since_ns, clock_now_ns());
+	lock_drop(&space->lock);
+	if (last)
+		balance_ask(s->host);
+}
+
 /* ---- attaching ----------------------------------------------------------------------------------------------- */
 
 static int call_buffer_new(struct session *s, uint64_t bytes, struct why *why)
@@ -186,10 +228,14 @@ static void session_shares(struct session *s, uint32_t rank)
 int session_attach(struct session *s, struct session_attach *attach, struct why *why)
 {
 	const struct layout *layout = s->space->layout;
+	char nodes[NODES_TEXT];
 	int r = 0;
 
 	if (attach->rank != SESSION_RANK_NONE && attach->rank >= layout->world)
 		return why_set(why, EINVAL, "rank: %u is outside the namespace's world of %u", attach->rank, layout->world);
+	if (attach->node != SEGMENT_ANY_NODE && !nodes_has_memory(attach->node, nodes))
+		return why_set(why, EINVAL, "node: %u is none of the host's nodes with memory, %s; %u asks for any", attach->node, nodes,
+			       SEGMENT_ANY_NODE);
 	lock_take(&s->lock);
 	if (s->state == SESSION_ATTACHED)
 		r = why_set(why, EISCONN, "session %llu is attached already", (unsigned long long)s->number);
@@ -254,12 +300,6 @@ static bool token_equal(const uint8_t *a, const uint8_t *b)
 	return !differs;
 }
 
-/* Under the space lock. The pid does not change once the session is attached. */
-static void note_session(const struct session *s, enum host_event_kind kind)
-{
-	space_note(s->space, &(struct host_event){.kind = kind, .number = s->number, .pid = s->pid});
-}
-
 int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
 		    int group_count, struct session **ret, int *segment, int *buffer, struct why *why)
 {
@@ -294,6 +334,7 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 			memset(s->token, 0, sizeof(s->token));
 			s->pid = pid;
 			s->uid = uid;
+			attached_enter(s); /* before anybody can end it */
 		}
 		lock_drop(&s->lock);
 	}
@@ -301,10 +342,6 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 		session_unref(&s);
 		return r;
 	}
-	lock_take(&s->space->lock);
-	s->space->stats.sessions++;
-	note_session(s, HOST_EVENT_SESSION_ATTACHED);
-	lock_drop(&s->space->lock);
 	*segment = s->read_only ? segment_read_only_fd(s->space->segment) : segment_fd(s->space->segment);
 	*buffer = s->buffer_fd;
 	*ret = s;
@@ -372,12 +409,8 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 	 * it does not find the session, and empties the quarantine after all of them. */
 	if (!process_gone && session_process_gone(s))
 		quarantine_free_session(s->host, s->number);
-	if (was_attached) {
-		lock_take(&s->space->lock);
-		s->space->stats.sessions--;
-		note_session(s, HOST_EVENT_SESSION_ENDED);
-		lock_drop(&s->space->lock);
-	}
+	if (was_attached)
+		attached_leave(s);
 	session_unref(&s); /* the table's */
 }
 

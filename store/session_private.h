@@ -93,6 +93,7 @@ struct session {
 	uint64_t error_ns;          /* (lock) when */
 	struct why error;           /* (lock) */
 
+	struct session *next_attached;                /* (space lock) */
 	uint64_t acknowledged[SLOTS_MAX_GRANTS / 64]; /* (space lock) bit g: grant g may be given out to us */
 	uint64_t prepared_bytes;                      /* (space lock) slots of its open put plans */
 	uint32_t pins;                                /* (space lock) held by its plans and handles */

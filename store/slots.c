@@ -158,13 +158,13 @@ void slots_free(struct slots **slots)
 
 /* ---- grants -------------------------------------------------------------------------------------------------- */
 
-static void sorted_insert(uint32_t *ids, uint32_t count, uint32_t at, uint32_t id)
+void slots_sorted_insert(uint32_t *ids, uint32_t count, uint32_t at, uint32_t id)
 {
 	memmove(ids + at + 1, ids + at, (count - at) * sizeof(*ids));
 	ids[at] = id;
 }
 
-static void sorted_remove(uint32_t *ids, uint32_t count, uint32_t id)
+void slots_sorted_remove(uint32_t *ids, uint32_t count, uint32_t id)
 {
 	uint32_t at = 0;
 
@@ -192,7 +192,7 @@ static bool find_offset(const struct slots *s, uint64_t length, uint64_t *ret_of
 	return i < s->grant_count || s->config.segment_bytes - at >= length;
 }
 
-static bool find_entries(const struct slots *s, uint32_t count, uint32_t *ret_first, uint32_t *ret_at)
+bool slots_find_entries(const struct slots *s, uint32_t count, uint32_t *ret_first, uint32_t *ret_at)
 {
 	uint32_t at = 0, i = 0;
 
@@ -217,25 +217,35 @@ static uint32_t find_id(const struct slots *s)
 	return id < s->grant_capacity ? id : SLOTS_NONE;
 }
 
+uint64_t *slots_free_bitmap(uint32_t slots)
+{
+	uint32_t words = (slots + 63) / 64;
+	uint64_t *bits = malloc(words * sizeof(*bits));
+
+	if (!bits)
+		return NULL;
+	memset(bits, 0xff, words * sizeof(*bits));
+	if (slots % 64)
+		bits[slots / 64] = (1ull << slots % 64) - 1;
+	return bits;
+}
+
 int slots_adopt_grant(struct slots *s, uint32_t id, const struct grant *cut, uint32_t at_offset, uint32_t at_entry)
 {
 	struct grant *g = &s->grants[id];
 
 	*g = *cut;
-	g->free = malloc(grant_words(g) * sizeof(*g->free));
+	g->free = slots_free_bitmap(g->slots);
 	if (!g->free) {
 		*g = (struct grant){0};
 		return -ENOMEM;
 	}
-	memset(g->free, 0xff, grant_words(g) * sizeof(*g->free));
-	if (g->slots % 64)
-		g->free[g->slots / 64] = (1ull << g->slots % 64) - 1;
 	g->free_count = g->slots;
 	g->level = NO_LEVEL;
 	for (uint32_t e = g->first_entry; e < grant_entry_end(g); e += TABLES_GRANT_ENTRIES)
 		s->grant_of[e / TABLES_GRANT_ENTRIES] = (uint16_t)(id + 1);
-	sorted_insert(s->by_offset, s->grant_count, at_offset, id);
-	sorted_insert(s->by_entry, s->grant_count, at_entry, id);
+	slots_sorted_insert(s->by_offset, s->grant_count, at_offset, id);
+	slots_sorted_insert(s->by_entry, s->grant_count, at_entry, id);
 	s->grant_count++;
 	s->grant_limit = max_u32(s->grant_limit, id + 1);
 	s->granted_bytes += g->length;
@@ -250,6 +260,7 @@ void slots_open_grant(struct slots *s, uint32_t id)
 	g->ready = true;
 	p->slots += g->slots;
 	p->free += g->free_count;
+	p->open_grants++;
 	if (slots_find_run(g, g->slots, &s->run_bound[id]) != SLOTS_NONE)
 		s->run_bound[id] = g->slots;
 	p->run_bound = max_u32(p->run_bound, s->run_bound[id]);
@@ -281,7 +292,7 @@ int slots_grant_begin(struct slots *s, uint32_t class_index, uint32_t share, uin
 	uint32_t id = find_id(s);
 
 	if (id == SLOTS_NONE || !find_offset(s, cut.length, &cut.offset, &at_offset) ||
-		!find_entries(s, entries, &cut.first_entry, &at_entry))
+		!slots_find_entries(s, entries, &cut.first_entry, &at_entry))
 		return SLOTS_E_FULL;
 	int r = slots_adopt_grant(s, id, &cut, at_offset, at_entry);
 
@@ -317,22 +328,19 @@ void slots_grant_end(struct slots *s, uint32_t id)
 {
 	lock_assert_held(s->config.guard);
 	struct grant *g = grant_at(s, id);
-	struct pair *p = &s->pair[g->pair];
 
 	assert(g->free_count == g->slots);
 	s->config.tables->grants[id].used = GRANT_UNUSED;
 	tables_seal_grant(s->config.tables, id);
 	if (g->ready) {
-		slots_level_remove(s, p, g, id);
-		level_bits(s, p, MEMBERS)[id / 64] &= ~(1ull << id % 64);
-		p->slots -= g->slots;
-		p->free -= g->free_count;
+		if (!g->closed)
+			slots_grant_close(s, id);
 		s->version++;
 	}
 	for (uint32_t e = g->first_entry; e < grant_entry_end(g); e += TABLES_GRANT_ENTRIES)
 		s->grant_of[e / TABLES_GRANT_ENTRIES] = 0;
-	sorted_remove(s->by_offset, s->grant_count, id);
-	sorted_remove(s->by_entry, s->grant_count, id);
+	slots_sorted_remove(s->by_offset, s->grant_count, id);
+	slots_sorted_remove(s->by_entry, s->grant_count, id);
 	s->grant_count--;
 	s->granted_bytes -= g->length;
 	free(g->free);
@@ -366,6 +374,7 @@ bool slots_grant_get(const struct slots *s, uint32_t id, struct slots_grant *ret
 		.free = g->free_count,
 		.first_entry = g->first_entry,
 		.ready = g->ready,
+		.closed = g->closed,
 	};
 	return true;
 }

@@ -3,6 +3,9 @@
  * Grants and slots: which piece of the segment holds values of which (class, share), and which of its slots are free.
  *
  *   grant:  none -> populating -> ready -> none          slots_grant_begin, slots_grant_ready, slots_grant_end
+ *           ready <-> closed: gives no slot any more     slots_grant_close, slots_grant_reopen
+ *           closed -> populating, for another pair       slots_grant_recut
+ *           closed -> leaving -> none                    slots_grant_withdraw, slots_grant_end
  *   slot:   free -> taken -> free                        slots_take, slots_give
  *
  * A slot's number is its entry's number in the tables; the grants' entries and their grant_entry are written here, the
@@ -12,7 +15,7 @@
  * are each the lowest that are free when it is cut.
  *
  * Concurrency: everything runs under the space lock (slots_config.guard), asserted, and neither blocks nor does I/O.
- * Nothing allocates after slots_new but slots_grant_begin (its bitmap) and slots_rebuild. Cutting and ending take time
+ * Nothing allocates after slots_new but slots_grant_begin and slots_grant_recut (a bitmap) and slots_rebuild. Cutting and ending take time
  * that grows with the number of grants (tens of microseconds for the most there can be); take, give and offset do not.
  */
 #ifndef PREFIXFS_STORE_SLOTS_H
@@ -55,7 +58,8 @@ struct slots_grant {
 	uint32_t node;
 	uint32_t slots, free;
 	uint32_t first_entry;
-	bool ready;
+	bool ready;  /* its values may be read, and (unless closed) its slots taken */
+	bool closed; /* ready, but its free slots are nobody's: neither counted nor taken */
 };
 
 /* Bytes that a grant of (class, share) takes, always the same, and no lock is needed to ask: the least multiple of
@@ -74,6 +78,17 @@ int slots_grant_begin(struct slots *slots, uint32_t class_index, uint32_t share,
 void slots_grant_ready(struct slots *slots, uint32_t id);
 /* Takes a grant whose slots are all free (or that never became ready) away. Its id may return with a new generation. */
 void slots_grant_end(struct slots *slots, uint32_t id);
+
+/* A ready grant gives no slot from here on; slots may be given back, and what it holds stays readable. */
+void slots_grant_close(struct slots *slots, uint32_t id);
+void slots_grant_reopen(struct slots *slots, uint32_t id); /* a closed one gives slots again */
+/* A closed grant whose slots are all free, and which is no shorter than a slot of (class, share), is cut into those: id,
+ * offset, length and node stay, generation and version rise, it is populating (its entries are others now) until
+ * slots_grant_ready. The caller clears what sessions have acknowledged in the same stay. 0, or SLOTS_E_FULL (entries) or
+ * -ENOMEM and it is as before. */
+int slots_grant_recut(struct slots *slots, uint32_t id, uint32_t class_index, uint32_t share);
+/* A closed grant whose slots are all free is no longer listed; slots_grant_end follows when its pages are gone. */
+void slots_grant_withdraw(struct slots *slots, uint32_t id);
 
 uint32_t slots_grant_limit(const struct slots *slots); /* ids are below */
 /* False: no such grant now. */
@@ -109,13 +124,17 @@ void slots_seek(struct slots *slots, struct slots_cursor *cursor, uint32_t class
 uint32_t slots_take(struct slots *slots, struct slots_cursor *cursor, struct slots_filter filter);
 void slots_give(struct slots *slots, uint32_t entry); /* the slot is free; its entry is ENTRY_FREE already */
 
+/* State of slot @number of grant @id: taken or not, closed grants too. */
+bool slots_is_free(const struct slots *slots, uint32_t id, uint32_t number);
+
 /* Place of a slot in the segment. Any entry of a grant. Cheap: one table lookup. */
 uint64_t slots_offset(const struct slots *slots, uint32_t entry);
 uint32_t slots_grant_of(const struct slots *slots, uint32_t entry);
 uint64_t slots_slot_bytes(const struct slots *slots, uint32_t entry);
 
 struct slots_usage {
-	uint64_t slots, free;      /* of ready grants */
+	uint64_t slots, free;      /* of ready grants; of closed ones the taken slots alone */
+	uint64_t grants;           /* ready and not closed */
 	uint64_t payload_bytes;    /* of taken slots, without padding */
 	uint64_t slot_bytes;       /* of taken slots */
 };

@@ -19,7 +19,7 @@
 #include "store/slots.h"
 
 #define LEVELS 64u
-#define MEMBERS LEVELS     /* one bit array more: all ready grants of the pair */
+#define MEMBERS LEVELS     /* one bit array more: all ready grants of the pair that are not closed */
 #define NO_LEVEL 0xffu     /* of a grant without a free slot */
 #define RUN_WORDS 2u       /* words that a give looks at on either side of its own */
 #define SEARCH_WORDS 1024u /* words of bits that a search begins no further grant after */
@@ -45,6 +45,7 @@ struct grant {
 	uint16_t pair;
 	uint8_t level;
 	bool ready;
+	bool closed; /* ready, but in no order and not counted as free */
 	uint32_t node;
 	uint64_t length; /* 0 = no grant */
 };
@@ -56,7 +57,8 @@ struct pair {
 	uint32_t grant_slots;               /* constant */
 	uint32_t class_index, share;        /* constant */
 	uint32_t run_bound;
-	uint64_t slots, free; /* of ready grants */
+	uint64_t slots, free; /* of ready grants; of closed ones the taken slots alone */
+	uint32_t open_grants; /* ready and not closed */
 	uint64_t levels;      /* bit l = level_grants[l] > 0 */
 	uint32_t level_grants[LEVELS];
 	uint64_t *bits; /* [LEVELS + 1][words] */
@@ -123,6 +125,12 @@ static inline uint32_t grant_entry_end(const struct grant *g)
 int slots_adopt_grant(struct slots *s, uint32_t id, const struct grant *cut, uint32_t at_offset, uint32_t at_entry);
 /* The grant enters the order. */
 void slots_open_grant(struct slots *s, uint32_t id);
+/* The lowest gap of @count entries between the grants; false: none. *ret_at is its place in by_entry. */
+bool slots_find_entries(const struct slots *s, uint32_t count, uint32_t *ret_first, uint32_t *ret_at);
+void slots_sorted_insert(uint32_t *ids, uint32_t count, uint32_t at, uint32_t id);
+void slots_sorted_remove(uint32_t *ids, uint32_t count, uint32_t id);
+/* A bitmap of @slots free ones, NULL without memory. */
+uint64_t *slots_free_bitmap(uint32_t slots);
 
 /* ---- slots_take.c --------------------------------------------------------------------------------------------- */
 

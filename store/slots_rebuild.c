@@ -161,12 +161,17 @@ static void check_grant(const struct slots *s, uint32_t id)
 	}
 	for (uint32_t b = g->first_entry; b < grant_entry_end(g); b += TABLES_GRANT_ENTRIES)
 		CHECK(s->grant_of[b / TABLES_GRANT_ENTRIES] == id + 1, id);
-	CHECK((level_bits(s, p, MEMBERS)[id / 64] >> id % 64 & 1) == g->ready, id);
+	CHECK(g->ready || !g->closed, id);
+	CHECK((level_bits(s, p, MEMBERS)[id / 64] >> id % 64 & 1) == (g->ready && !g->closed), id);
 	for (uint32_t l = 0; l < LEVELS; l++)
 		CHECK((level_bits(s, p, l)[id / 64] >> id % 64 & 1) == (g->ready && g->level == l), id);
 	CHECK(g->ready || g->free_count == g->slots, id);
 	if (!g->ready)
 		return;
+	if (g->closed) {
+		CHECK(g->level == NO_LEVEL && longest <= s->run_bound[id], id);
+		return;
+	}
 	uint32_t level = g->free_count ? (uint32_t)((uint64_t)(g->free_count - 1) * LEVELS / g->slots) : NO_LEVEL;
 
 	CHECK(g->level == level, id);
@@ -178,13 +183,18 @@ static void check_pair(const struct slots *s, uint32_t number)
 {
 	const struct pair *p = &s->pair[number];
 	uint64_t slots = 0, free_slots = 0;
+	uint32_t open = 0;
 
-	for (uint32_t id = 0; id < s->grant_limit; id++)
-		if (s->grants[id].ready && s->grants[id].pair == number) {
-			slots += s->grants[id].slots;
-			free_slots += s->grants[id].free_count;
-		}
-	CHECK(p->slots == slots && p->free == free_slots, SLOTS_NONE);
+	for (uint32_t id = 0; id < s->grant_limit; id++) {
+		const struct grant *g = &s->grants[id];
+
+		if (!g->ready || g->pair != number)
+			continue;
+		slots += g->closed ? g->slots - g->free_count : g->slots;
+		free_slots += g->closed ? 0 : g->free_count;
+		open += !g->closed;
+	}
+	CHECK(p->slots == slots && p->free == free_slots && p->open_grants == open, SLOTS_NONE);
 	for (uint32_t l = 0; l <= MEMBERS; l++) {
 		uint32_t grants = 0;
 

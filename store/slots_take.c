@@ -258,7 +258,7 @@ uint32_t slots_take(struct slots *s, struct slots_cursor *cursor, struct slots_f
 
 	lock_assert_held(s->config.guard);
 	/* The grant may have gone, or be another's, since the cursor was set. */
-	if (id < s->grant_limit && g->ready && g->pair == cursor->pair && filter_allows(filter, id))
+	if (id < s->grant_limit && g->ready && !g->closed && g->pair == cursor->pair && filter_allows(filter, id))
 		slot = grant_next_free(g, cursor->next);
 	if (__builtin_expect(slot == SLOTS_NONE, 0)) {
 		if (!seek_any(s, cursor, p, filter))
@@ -299,10 +299,14 @@ void slots_give(struct slots *s, uint32_t entry)
 	assert(s->config.tables->entries[entry].state == ENTRY_FREE);
 	g->free[slot / 64] |= 1ull << slot % 64;
 	g->free_count++;
-	p->free++;
 	if (slot / 64 < g->first_word)
 		g->first_word = slot / 64;
-	level_update(s, p, g, id);
+	if (__builtin_expect(g->closed, 0)) {
+		p->slots--;
+	} else {
+		p->free++;
+		level_update(s, p, g, id);
+	}
 	uint32_t run = grant_run_around(g, slot);
 
 	s->run_bound[id] = max_u32(s->run_bound[id], run);
@@ -337,6 +341,7 @@ void slots_usage(const struct slots *s, uint32_t class_index, uint32_t share, st
 	*ret = (struct slots_usage){
 		.slots = p->slots,
 		.free = p->free,
+		.grants = p->open_grants,
 		.payload_bytes = (p->slots - p->free) * p->payload_bytes,
 		.slot_bytes = (p->slots - p->free) * p->slot_bytes,
 	};

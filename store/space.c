@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/session_private.h"
@@ -147,7 +148,11 @@ static int space_cut_floor(struct space *space, struct why *why)
 					       (unsigned long long)bytes, (unsigned long long)left);
 			return 0;
 		}
+		if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
+			return 0; /* others hold more than their floors: the rest is granted when it is asked for */
 		r = slots_grant_begin(space->slots, class_index, share, TABLES_NONE, &id);
+		if (r)
+			budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
 		if (r == SLOTS_E_FULL)
 			return 0;
 		if (r)
@@ -160,28 +165,10 @@ static int space_cut_floor(struct space *space, struct why *why)
 	}
 }
 
-/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
-static bool push_grant(struct space *space, const struct slots_grant *grant, bool prewarm)
-{
-	struct grower_job job = {
-		.space = space,
-		.length = grant->length,
-		.offset = grant->offset,
-		.grant = grant->id,
-		.node = grant->node,
-		.first_entry = grant->first_entry,
-		.slots = grant->slots,
-		.populate = space->host->config.populate,
-		.prewarm = prewarm,
-	};
-
-	return grower_push(space->host->grower, &job);
-}
-
 void space_look_ahead(struct space *space)
 {
 	struct index_mark mark = index_mark(space->index);
-	struct grower_job job = { .space = space, .mark = mark };
+	struct grower_job job = { .kind = GROWER_AHEAD, .space = space, .mark = mark };
 
 	if (mark.record + INDEX_AHEAD_RECORDS / 2 < space->ahead.record &&
 	    mark.unit + INDEX_AHEAD_UNITS / 2 < space->ahead.unit)
@@ -200,7 +187,7 @@ static void space_prewarm(struct space *space)
 
 		if (!slots_grant_get(space->slots, id, &grant))
 			continue;
-		if (push_grant(space, &grant, true))
+		if (space_push_grant(space, &grant, true))
 			space->prewarm_goal += grant.length;
 		else
 			slots_grant_ready(space->slots, id);
@@ -251,17 +238,14 @@ static int space_build(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
 	uint32_t entry_limit = 0, names = 0;
+	uint64_t floors;
 	int r;
 
-	if (!host_reserve(host, 0, 0, space->floor_bytes)) {
-		uint64_t floor = space->floor_bytes;
-
-		space->floor_bytes = 0; /* nothing reserved, nothing to give back */
-		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and %llu that others were promised or granted "
-			       "exceed the budget of %llu", space->name, (unsigned long long)floor,
-			       (unsigned long long)atomic_load(&host->reserved_bytes),
+	if (!budget_promise(&host->budget, &space->floor_bytes, &floors))
+		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and the %llu of other floors exceed the budget of "
+			       "%llu", space->name, (unsigned long long)space->floor_bytes, (unsigned long long)floors,
 			       (unsigned long long)host->config.memory_bytes);
-	}
+	space->promised = true;
 	r = space_segment_new(space, host->config.memory_bytes, why);
 	r = r ? r : space_tables(space, host->config.memory_bytes, &entry_limit, &names, why);
 	r = r ? r : space_index_new(space, entry_limit, names, why);
@@ -269,7 +253,8 @@ static int space_build(struct space *space, struct why *why)
 		return r;
 	space->group_free = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
 	space->group_owner = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
-	if (!space->group_free || !space->group_owner)
+	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
+	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
 	lock_take(&space->lock);
 	space_capacities(space);
@@ -297,8 +282,10 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	space->layout = layout;
 	space->tables_fd = -1;
 	atomic_store(&space->generation, 1);
+	space->leaving = SLOTS_NONE;
+	atomic_store(&space->idle_since_ns, clock_now_ns());
 	space->access = *access;
-	space->floor_bytes = layout->floor_bytes ? layout->floor_bytes : host->config.memory_bytes / 4;
+	space->floor_bytes = layout->floor_bytes; /* 0: the budget says */
 	lock_init(&space->lock, LOCK_SPACE);
 	r = space_build(space, why);
 	if (r) {
@@ -320,13 +307,16 @@ struct space *space_ref(struct space *space)
 void space_unref(struct space **sp)
 {
 	struct space *space = *sp;
-	uint64_t granted;
 
 	*sp = NULL;
 	if (!space || atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
-	granted = space->granted_bytes;
-	host_reserve(space->host, 0, granted > space->floor_bytes ? granted : space->floor_bytes, 0);
+	if (space->promised) {
+		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
+		atomic_store(&space->host->room_made, true);
+		balance_ask(space->host);
+	}
+	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
 	index_free(&space->index);
 	if (space->memory)
@@ -368,6 +358,11 @@ uint64_t space_generation(const struct space *space)
 	return atomic_load(&space->generation);
 }
 
+uint64_t space_floor_bytes(const struct space *space)
+{
+	return space->floor_bytes;
+}
+
 void space_access(struct space *space, struct space_access *ret)
 {
 	lock_take(&space->host->lock);
@@ -380,114 +375,6 @@ void space_set_access(struct space *space, const struct space_access *access)
 	lock_take(&space->host->lock);
 	space->access = *access;
 	lock_drop(&space->host->lock);
-}
-
-/* ---- grants -------------------------------------------------------------------------------------------------- */
-
-static bool grant_on_its_way(const struct space *space, uint32_t class_index, uint32_t share)
-{
-	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
-		struct slots_grant grant;
-
-		if (slots_grant_get(space->slots, id, &grant) && !grant.ready && grant.class_index == class_index &&
-		    grant.share == share)
-			return true;
-	}
-	return false;
-}
-
-/* Under the lock: the memory of a grant is there. */
-static void note_grant(struct space *space, const struct slots_grant *grant)
-{
-	space_note(space, &(struct host_event){
-				  .kind = HOST_EVENT_GRANT,
-				  .bytes = grant->length,
-				  .class_index = grant->class_index,
-				  .share = grant->share,
-			  });
-}
-
-bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
-{
-	uint64_t bytes = slots_grant_bytes(space->slots, class_index, share);
-	struct slots_grant grant;
-	uint32_t id;
-
-	lock_assert_held(&space->lock);
-	if (grant_on_its_way(space, class_index, share))
-		return true;
-	if (!host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + bytes))
-		return false;
-	if (slots_grant_begin(space->slots, class_index, share, node, &id)) {
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes + bytes, space->granted_bytes);
-		return false;
-	}
-	space->granted_bytes += bytes;
-	space->stats.grants_begun++;
-	slots_grant_get(space->slots, id, &grant);
-	if (!push_grant(space, &grant, false)) {
-		slots_grant_ready(space->slots, id);
-		note_grant(space, &grant);
-		space_ranges_changed(space);
-	}
-	return true;
-}
-
-void space_grant_done(struct space *space, uint32_t id, int error, uint64_t prewarmed)
-{
-	struct slots_grant grant;
-
-	lock_take(&space->lock);
-	/* Before anybody is told of the range: who waits for the floor looks again then, and not later. */
-	atomic_fetch_add(&space->prewarm_done, prewarmed);
-	slots_grant_get(space->slots, id, &grant);
-	if (error) {
-		slots_grant_end(space->slots, id);
-		host_reserve(space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes - grant.length);
-		space->granted_bytes -= grant.length;
-		space->stats.grants_failed++;
-		space->grants_short++;
-		if (prewarmed)
-			space_ranges_changed(space);
-	} else {
-		space->grants_short = 0;
-		slots_grant_ready(space->slots, id);
-		note_grant(space, &grant);
-		space_ranges_changed(space);
-		space_room(space);
-	}
-	lock_drop(&space->lock);
-}
-
-uint32_t space_ranges(struct space *space, uint32_t first, struct space_range *ranges, uint32_t capacity,
-		      uint32_t *total, uint64_t *version)
-{
-	uint32_t n = 0, seen = 0;
-
-	lock_take(&space->lock);
-	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
-		struct slots_grant grant;
-
-		if (!slots_grant_get(space->slots, id, &grant) || !grant.ready)
-			continue;
-		if (seen++ >= first && n < capacity)
-			ranges[n++] = (struct space_range){ grant.offset, grant.length, grant.slot_bytes, grant.id,
-							    grant.generation, grant.class_index, grant.share, grant.node };
-	}
-	*total = seen;
-	*version = slots_version(space->slots);
-	lock_drop(&space->lock);
-	return n;
-}
-
-uint64_t space_ranges_version(struct space *space)
-{
-	uint64_t version;
-
-	lock_take(&space->lock);
-	version = slots_version(space->slots);
-	lock_drop(&space->lock);
-	return version;
 }
 
 /* ---- slots, groups, pins ------------------------------------------------------------------------------------- */
@@ -704,7 +591,7 @@ void space_report(struct space *space, struct space_report *ret)
 	const struct layout *layout = space->layout;
 	const struct index_counters *counters;
 	struct space_report r = { 0 };
-	uint64_t reserved;
+	struct budget_report budget;
 
 	lock_take(&space->lock);
 	r.stats = space->stats;
@@ -735,11 +622,12 @@ void space_report(struct space *space, struct space_report *ret)
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
 	lock_drop(&space->lock);
-	reserved = atomic_load(&space->host->reserved_bytes);
+	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;
 	r.pinned_limit_bytes = space_pin_limit(space);
-	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) +
-			 (space->host->config.memory_bytes - reserved);
+	r.budget_bytes = (r.granted_bytes > r.floor_bytes ? r.granted_bytes : r.floor_bytes) + budget.free;
+	r.may_take_bytes = r.budget_bytes - r.granted_bytes;
+	r.surplus_bytes = r.granted_bytes > r.floor_bytes ? r.granted_bytes - r.floor_bytes : 0;
 	r.resident_bytes = segment_resident_bytes(space->segment);
 	r.table_bytes = file_bytes(space->tables_fd);
 	r.prewarm_done = atomic_load(&space->prewarm_done);
@@ -747,34 +635,39 @@ void space_report(struct space *space, struct space_report *ret)
 	*ret = r;
 }
 
-uint32_t space_slots(struct space *space, uint32_t first, struct space_slots *to, uint32_t capacity)
+bool space_class(struct space *space, uint32_t number, struct space_class_report *ret)
 {
 	const struct layout *layout = space->layout;
-	uint32_t n = 0, seen = 0;
+	struct slots_usage usage;
+	uint32_t c = 0;
 
-	assert(capacity <= INDEX_STEP_KEYS);
+	for (; c < layout->classes && number >= layout->class[c].shares; c++)
+		number -= layout->class[c].shares;
+	if (c == layout->classes)
+		return false;
 	lock_take(&space->lock);
-	for (uint32_t c = 0; c < layout->classes && n < capacity; c++)
-		for (uint32_t s = 0; s < layout->class[c].shares && n < capacity; s++) {
-			struct slots_usage usage;
-
-			if (seen++ < first)
-				continue;
-			slots_usage(space->slots, c, s, &usage);
-			to[n++] = (struct space_slots){ c, s, usage.slots, usage.free };
-		}
+	slots_usage(space->slots, c, number, &usage);
 	lock_drop(&space->lock);
-	return n;
+	*ret = (struct space_class_report){
+		.class_index = c,
+		.share = number,
+		.slot_bytes = layout->class[c].share[number].slot_bytes,
+		.grants = usage.grants,
+		.slots = usage.slots,
+		.slots_free = usage.free,
+	};
+	return true;
 }
 
 size_t space_stats_text(struct space *space, char *to, size_t capacity)
 {
+	struct space_class_report class;
 	struct space_report r;
 	size_t used = 0;
 
 #define LINE(name, value)                                                                                          \
 	do {                                                                                                       \
-		char line[96];                                                                                     \
+		char line[160];                                                                                     \
 		int n = snprintf(line, sizeof(line), "%s %llu\n", name, (unsigned long long)(value));              \
 		if (used < capacity)                                                                               \
 			memcpy(to + used, line, used + (size_t)n <= capacity ? (size_t)n : capacity - used);       \
@@ -789,6 +682,8 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(budget_bytes);
 	REPORT(floor_bytes);
 	REPORT(granted_bytes);
+	REPORT(may_take_bytes);
+	REPORT(surplus_bytes);
 	REPORT(resident_bytes);
 	REPORT(slots);
 	REPORT(slots_free);
@@ -811,6 +706,17 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(table_bytes);
 	REPORT(prewarm_done);
 	REPORT(prewarm_goal);
+	for (uint32_t i = 0; space_class(space, i, &class); i++) {
+		char name[3][LAYOUT_MAX_NAME + 32];
+		const char *of = space->layout->class[class.class_index].name;
+
+		snprintf(name[0], sizeof(name[0]), "grants.%s.%u", of, class.share);
+		snprintf(name[1], sizeof(name[1]), "slots.%s.%u", of, class.share);
+		snprintf(name[2], sizeof(name[2]), "slots_free.%s.%u", of, class.share);
+		LINE(name[0], class.grants);
+		LINE(name[1], class.slots);
+		LINE(name[2], class.slots_free);
+	}
 #undef REPORT
 #undef X
 #undef LINE

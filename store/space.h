@@ -20,6 +20,23 @@
 #define SPACE_NOTES 64u              /* events handed on together */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
+struct session;
+
+/* A (class, share) as recut.c sees it; ticks and batches. */
+struct recut_side {
+	uint32_t until;   /* when it lacks slots it looks for a grant of another size, but not before */
+	uint32_t pause;   /* the last one, after a look that found nothing */
+	uint32_t won_at;  /* it got its last grant by recut */
+	uint32_t hold;    /* after which nothing is taken from it for so long */
+	bool won;         /* and has not lost one since */
+};
+
+/* A namespace below its floor could not grow by a grant of this, since others hold more than theirs. */
+struct hunger {
+	bool is;
+	uint32_t class_index, share, node;
+};
+
 struct space {
 	struct host *host;
 	char name[HOST_MAX_NAME + 1];
@@ -33,7 +50,8 @@ struct space {
 	int tables_fd;
 	_Atomic uint64_t generation; /* of the index; changes under the lock */
 	_Atomic bool hidden;         /* a reset left records that are not gone yet; changes under the lock */
-	uint64_t floor_bytes;
+	uint64_t floor_bytes;        /* set at creation */
+	bool promised;               /* by the budget; set at creation */
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
@@ -57,6 +75,13 @@ struct space {
 	uint32_t note_count;        /* (lock) */
 	bool noting;                /* (lock) */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
+	struct session *attached;   /* (lock) list through session.next_attached */
+	_Atomic uint64_t idle_since_ns; /* when the last session went, else when it was made */
+	struct recut_side recut_side[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* (lock) */
+	bool recut_queued;          /* (lock) or under way */
+	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
+	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
+	struct hunger hunger;       /* (lock) */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
 };
@@ -65,11 +90,18 @@ struct space {
 int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
 	      const struct space_access *access, struct space **ret, struct why *why);
 
-/* Under the lock. Cuts a grant for (class, share) if the budget has room and none is on its way: true when one is on its
- * way now. */
-bool space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
+enum grow_answer {
+	GROW_COMING, /* a grant is on its way now */
+	GROW_SHORT,  /* it is within the floor, but others hold more than theirs */
+	GROW_NONE,   /* it would be beyond the floor, and the budget has nothing free */
+	GROW_FULL,   /* no place for it in the segment or the tables, or no memory */
+};
+/* Under the lock. Cuts a grant for (class, share), if none is on its way. */
+enum grow_answer space_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
 /* Under the lock, after names were added: has memory made present that the next ones will need. */
 void space_look_ahead(struct space *space);
+/* Under the lock: the grant becomes ready in the background; false: the queue is full. */
+bool space_push_grant(struct space *space, const struct slots_grant *grant, bool prewarm);
 /* The grower has populated @grant (@error 0), or could not. Takes the lock. */
 void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t prewarmed);
 

@@ -41,6 +41,8 @@
 	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \
 	x(grants_begun, "grants cut")                                                     \
 	x(grants_failed, "grants given up because the host had no memory")                \
+	x(grants_recut, "grants emptied and cut for another class or share")              \
+	x(grants_returned, "grants given back to the host")                               \
 	x(read_errors, "reads of a tier that failed")
 
 #define STATS_TRANSIENT(x)                                                                 \

@@ -117,7 +117,11 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms);
 /* ---- granted ranges, for engines that register memory with a device ------------------------------------------- */
 
 /* Granted ranges from the @first-th on, at most @capacity, to @to (the caller's). *count: how many were written, *total:
- * how many exist, *version: rises with every change; each may be NULL. @capacity at most 32,768. */
+ * how many exist, *version: rises with every change; each may be NULL. @capacity at most 32,768.
+ * A range that is listed with a higher generation was cut into slots of another size: offset, length and memory are what
+ * they were, so what was mapped or registered with a device stays good, and it only has to be acknowledged again. A range
+ * that is gone from the list while the session is open holds nothing any more; its memory stays as it is till the end of
+ * the session. */
 int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *to, uint32_t capacity, uint32_t *count,
 	uint32_t *total, uint64_t *version);
 

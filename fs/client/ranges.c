@@ -45,11 +45,13 @@ static void premap(struct pfs_session *session, struct conn *conn, const struct 
 		madvise(conn->segment + r->offset, r->length, advice);
 }
 
-/* (ranges_lock) One walk over all ranges. *version: what was walked. -ESTALE: they changed meanwhile. */
+/* (ranges_lock) One walk over all ranges. *version: of which everything is acknowledged now. -ESTALE: one was cut anew
+ * meanwhile. */
 static int walk(struct pfs_session *session, struct conn *conn, uint64_t *version)
 {
 	__u64 area, acks_offset = STEP_RANGES * sizeof(struct pfs_range);
 	struct pfs_segments q = {.capacity = STEP_RANGES};
+	uint64_t first_version = 0;
 	int r = area_take(session, conn, acks_offset + STEP_RANGES * sizeof(struct pfs_range_ack), &area);
 
 	if (r)
@@ -67,6 +69,11 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 			r = say(EBADMSG, "SEGMENTS answered %u ranges where %u have room", q.count, STEP_RANGES);
 			break;
 		}
+		/* What changes behind the walk's back is newer than its first piece, and told by the next answer. */
+		if (q.first == 0)
+			first_version = q.version;
+		uint32_t place[STEP_RANGES];
+
 		for (uint32_t i = 0; i < q.count; i++) {
 			struct pfs_range range = ranges[i];
 
@@ -75,22 +82,20 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 				continue;
 			if (session->options.premap)
 				premap(session, conn, &range);
+			place[a.count] = i;
 			acks[a.count++] = (struct pfs_range_ack){range.id, range.generation};
-			remember(conn, &range);
 		}
 		if (a.count > 0) {
 			r = call_run(session, conn, PFS_IOC_SEGMENTS_ACK, &a.call, sizeof(a), 0, 0);
-			if (r == -ESTALE) /* cut anew meanwhile: ask for all of them again */
-				for (uint32_t i = 0; i < a.count; i++)
-					if (acks[i].id < conn->acked_capacity)
-						conn->acked[acks[i].id] = 0;
-			if (r)
+			if (r) /* -ESTALE: cut anew meanwhile; those that counted are acknowledged once more, which does no harm */
 				break;
+			for (uint32_t i = 0; i < a.count; i++)
+				remember(conn, &ranges[place[i]]);
 		}
 		q.first += q.count;
 	} while (q.count > 0 && q.first < q.total);
 	area_give(session, conn, area);
-	*version = q.version;
+	*version = first_version;
 	return r;
 }
 
@@ -110,6 +115,10 @@ int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version
 			if (r != -ESTALE)
 				break;
 		}
+		/* They change faster than we walk. That says nothing about the connection, as ESTALE does of other calls; what is
+		 * not acknowledged yet is so after the next answer. */
+		if (r == -ESTALE)
+			r = 0;
 	}
 	pthread_mutex_unlock(&session->ranges_lock);
 	return r;

@@ -43,6 +43,7 @@ struct world {
 	uint32_t free_count;
 	uint64_t told_pages; /* of records, as the news add up */
 	uint32_t told_gone;  /* names of which nothing is left */
+	uint32_t told_whys;  /* bit w: something went because of enum index_why w */
 };
 
 static inline struct key key_of(uint64_t number)
@@ -76,6 +77,7 @@ static inline void world_news(void *context, enum index_news_kind kind, enum ind
 		w->told_pages += pages;
 		return;
 	}
+	w->told_whys |= 1u << why;
 	assert(pages <= w->told_pages);
 	w->told_pages -= pages;
 	w->told_gone += kind == INDEX_NEWS_EVICTED;

@@ -223,7 +223,7 @@ static inline void commit_all(struct session *s, uint64_t plan, uint32_t groups)
 static inline int get_chain(struct session *s, uint64_t handle, uint64_t chain, uint32_t pages, uint64_t have,
 			    struct get_start *call, struct why *why)
 {
-	static struct key keys[8192];
+	static _Thread_local struct key keys[8192];
 	int error;
 
 	for (uint32_t i = 0; i < pages; i++)

@@ -66,7 +66,7 @@ struct model {
 	uint32_t quarantined[VALUES], quarantined_n;
 	struct index_sink sink;
 	uint32_t last_freed[VALUES], last_freed_n;
-	uint64_t evicted, rows_evicted, removed, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, by_key[3];
+	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, by_key[3];
 };
 
 static uint32_t rnd(struct model *m, uint32_t n)
@@ -629,6 +629,82 @@ static void remove_value(struct model *m)
 	m->removed++;
 }
 
+/* Values on pages of held records and on those that they descend from. */
+static void kept_values(const struct model *m, bool *kept)
+{
+	memset(kept, 0, VALUES * sizeof(*kept));
+	for (uint32_t h = 0; h < index_record_limit(m->w.index); h++) {
+		uint32_t record = h, page = INDEX_PAGE_ROW;
+		const struct record *r = index_record(m->w.index, h);
+
+		if (r->state != RECORD_LIVE || !(r->flags & RECORD_FLAG_HELD) || !index_record_current(m->w.index, h))
+			continue;
+		for (; record != INDEX_NONE; page = r->parent_page, record = r->parent) {
+			r = index_record(m->w.index, record);
+			for (uint32_t e = 0; e < m->n_values; e++) {
+				const struct entry *t = &m->w.tables.entries[e];
+
+				kept[e] |= m->values[e].there && t->state == ENTRY_VALUE && t->record == record &&
+					   (t->page == INDEX_PAGE_ROW ? page == INDEX_PAGE_ROW : t->page <= page);
+			}
+		}
+	}
+}
+
+/* As the store does when it empties a place. */
+static void empty_place(struct model *m)
+{
+	static const uint32_t olds[] = {0, 3, 40, INDEX_TICK_SPAN + 1};
+	uint32_t entry = rnd(m, m->n_values), old = olds[rnd(m, 4)], steps, age, stays = 0;
+	bool there = m->values[entry].there && m->w.tables.entries[entry].state == ENTRY_VALUE;
+	bool can = index_value_age(m->w.index, entry, &age);
+	int r;
+
+	if (!there && m->w.tables.entries[entry].state != ENTRY_FREE)
+		return; /* quarantined */
+	bool busy = there && !can;
+	bool kept[VALUES];
+
+	kept_values(m, kept);
+	m->w.told_whys = 0;
+	m->last_freed_n = 0;
+	do {
+		steps = INDEX_STEP_KEYS;
+		r = index_evict_value(m->w.index, entry, old, &steps, &m->sink);
+		assert_true(steps <= INDEX_STEP_KEYS);
+		assert_true(r != INDEX_E_MORE || steps == 0);
+		assert_true(++stays <= NODES);
+	} while (r == INDEX_E_MORE);
+	for (uint32_t i = 0; i < m->last_freed_n; i++)
+		assert_true(m->values[m->last_freed[i]].committed);
+	if (!there) {
+		assert_int_equal(r, 0);
+		assert_int_equal(m->last_freed_n, 0);
+	} else if (busy) {
+		assert_int_equal(r, INDEX_E_BUSY);
+		assert_int_equal(m->last_freed_n, 0);
+	} else if (r == 0) {
+		assert_false(m->values[entry].there);
+	} else { /* of a ring: something of it or behind it is in use; else something that is held may hang off it */
+		assert_int_equal(r, INDEX_E_BUSY);
+		assert_true(m->values[entry].there);
+	}
+	for (uint32_t e = 0; e < m->n_values; e++)
+		assert_true(!kept[e] || m->values[e].there);
+	assert_int_equal(m->w.told_whys & ~(1u << INDEX_WHY_ROOM), 0);
+	m->emptied += m->last_freed_n;
+}
+
+static void coldest(struct model *m)
+{
+	uint32_t age, n = m->last_freed_n;
+
+	for (uint32_t row = 0; row <= (m->w.layout->row_columns > 0); row++)
+		if (index_coldest_age(m->w.index, row, &age))
+			assert_true(age <= INDEX_TICK_SPAN);
+	assert_int_equal(m->last_freed_n, n); /* looking lets nothing go */
+}
+
 /* What index_remove must say about the values of @mask at @node; *whole: a ring decides it. */
 static enum index_removal removal(const struct model *m, uint32_t node, uint32_t mask, bool *whole)
 {
@@ -755,10 +831,13 @@ static void step(struct model *m)
 			evict_named(m);
 		break;
 	case 14:
-		if (rnd(m, 3))
+		if (rnd(m, 2))
+			empty_place(m);
+		else if (rnd(m, 3))
 			remove_value(m);
 		else
 			remove_key(m);
+		coldest(m);
 		break;
 	case 15:
 		if (rnd(m, 96) == 0)
@@ -845,13 +924,14 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	}
 	drain(m);
 	fprintf(stderr,
-		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu rings, %llu held, hollow up to %llu, "
+		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu emptied, %llu rings, %llu held, hollow up to %llu, "
 		"%llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy\n",
 		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
-		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->wholes,
-		(unsigned long long)m->held, (unsigned long long)m->hollows, (unsigned long long)m->rebuilds,
-		(unsigned long long)m->resets, (unsigned long long)m->retired, (unsigned long long)m->by_key[INDEX_REMOVED],
-		(unsigned long long)m->by_key[INDEX_ABSENT], (unsigned long long)m->by_key[INDEX_BUSY]);
+		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->emptied,
+		(unsigned long long)m->wholes, (unsigned long long)m->held, (unsigned long long)m->hollows,
+		(unsigned long long)m->rebuilds, (unsigned long long)m->resets, (unsigned long long)m->retired,
+		(unsigned long long)m->by_key[INDEX_REMOVED], (unsigned long long)m->by_key[INDEX_ABSENT],
+		(unsigned long long)m->by_key[INDEX_BUSY]);
 	world_deinit(&m->w);
 	free(m);
 }

@@ -557,8 +557,7 @@ static void grant_ends_with(struct space *space, int error)
 	lock_take(&space->lock);
 	assert_int_equal(slots_grant_begin(space->slots, 0, 0, TABLES_NONE, &id), 0);
 	assert_true(slots_grant_get(space->slots, id, &grant));
-	assert_true(host_reserve(
-		space->host, space->floor_bytes, space->granted_bytes, space->granted_bytes + grant.length));
+	assert_int_equal(budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, grant.length), BUDGET_OK);
 	space->granted_bytes += grant.length;
 	lock_drop(&space->lock);
 	space_grant_done(space, id, error, 0);

@@ -638,6 +638,14 @@ static void check_rebuild(struct fixture *f)
 	memcpy(f->tables.grants, saved, sizeof(saved));
 }
 
+/* A successor finds a closed grant as a ready one. */
+static void check_rebuild_closed(struct fixture *f, uint32_t id)
+{
+	slots_grant_reopen(f->slots, id);
+	check_rebuild(f);
+	slots_grant_close(f->slots, id);
+}
+
 static void test_rebuild(void **state)
 {
 	uint64_t sizes[] = {65536, 40 * MIB};
@@ -684,6 +692,91 @@ static void test_rebuild(void **state)
 	assert_int_equal(g.generation, 2);
 	slots_free(&f.slots);
 	f.slots = again;
+	teardown(&f);
+}
+
+static void test_recut(void **state)
+{
+	uint64_t sizes[] = {4096, 60000};
+	struct fixture f;
+	struct slots_cursor old, c;
+	struct slots_usage use;
+	uint64_t version;
+
+	(void)state;
+	setup(&f, sizes, 2, 1, 64 * MIB, 64 * MIB, 1u << 14);
+	uint32_t a = add_grant(&f, 0, 0), b = add_grant(&f, 1, 0);
+	struct slots_grant before = get(&f, a);
+
+	assert_int_equal(before.length, 4 * MIB);
+	slots_seek(f.slots, &old, 0, 0, 1, everything);
+	uint32_t entry = take(&f, &old, everything);
+
+	/* closed: nothing free is counted or given, what is taken still counts */
+	slots_grant_close(f.slots, a);
+	version = slots_version(f.slots);
+	slots_check(f.slots);
+	assert_int_equal(slots_free_count(f.slots, 0, 0, everything), 0);
+	assert_int_equal(slots_take(f.slots, &old, everything), SLOTS_NONE);
+	slots_usage(f.slots, 0, 0, &use);
+	assert_int_equal(use.slots, 1);
+	assert_int_equal(use.free, 0);
+	assert_int_equal(use.grants, 0);
+	assert_int_equal(use.slot_bytes, 4096);
+	assert_true(get(&f, a).ready && get(&f, a).closed);
+	check_rebuild_closed(&f, a);
+	slots_grant_reopen(f.slots, a);
+	assert_int_equal(slots_free_count(f.slots, 0, 0, everything), 1023);
+	slots_grant_close(f.slots, a);
+	give(&f, entry);
+	slots_check(f.slots);
+	slots_usage(f.slots, 0, 0, &use);
+	assert_int_equal(use.slots, 0);
+
+	/* cut anew: the same bytes, other slots, another generation, and not to be had before it is ready */
+	assert_int_equal(slots_version(f.slots), version);
+	assert_int_equal(slots_grant_recut(f.slots, a, 1, 0), 0);
+	assert_int_equal(slots_version(f.slots), version + 1);
+	slots_check(f.slots);
+	assert_false(get(&f, a).ready);
+	assert_int_equal(slots_free_count(f.slots, 1, 0, everything), get(&f, b).slots);
+	slots_grant_ready(f.slots, a);
+	struct slots_grant after = get(&f, a);
+
+	assert_int_equal(after.offset, before.offset);
+	assert_int_equal(after.length, before.length);
+	assert_int_equal(after.generation, before.generation + 1);
+	assert_int_equal(after.class_index, 1);
+	assert_int_equal(after.slot_bytes, 61440);
+	assert_int_equal(after.slots, 68);
+	assert_int_equal(slots_free_count(f.slots, 1, 0, everything), 2 * 68);
+	assert_int_equal(slots_take(f.slots, &old, everything), SLOTS_NONE); /* the cursor's size has no grant now */
+	slots_seek(f.slots, &c, 1, 0, 1, everything);
+	for (int i = 0; i < 100; i++)
+		assert_int_not_equal(take(&f, &c, everything), SLOTS_NONE);
+	check_rebuild(&f);
+
+	/* a death between cutting and ready */
+	slots_grant_close(f.slots, b);
+	for (uint32_t i = 0; i < get(&f, b).slots; i++)
+		if (!slots_is_free(f.slots, b, i))
+			give(&f, get(&f, b).first_entry + i);
+	assert_int_equal(slots_grant_recut(f.slots, b, 0, 0), 0);
+	check_rebuild(&f);
+	slots_grant_ready(f.slots, b);
+	assert_int_equal(get(&f, b).slots, 1024);
+	check_rebuild(&f);
+
+	/* withdrawn: no longer listed, gone for a successor */
+	slots_grant_close(f.slots, b);
+	version = slots_version(f.slots);
+	slots_grant_withdraw(f.slots, b);
+	assert_int_equal(slots_version(f.slots), version + 1);
+	assert_false(get(&f, b).ready);
+	slots_check(f.slots);
+	check_rebuild(&f);
+	slots_grant_end(f.slots, b);
+	assert_int_equal(slots_granted_bytes(f.slots), 4 * MIB);
 	teardown(&f);
 }
 
@@ -749,7 +842,7 @@ static uint32_t pick(uint32_t below)
 }
 
 struct model_grant {
-	bool is, ready;
+	bool is, ready, closed;
 	uint32_t class_index, share, first, slots;
 };
 
@@ -791,7 +884,7 @@ static uint32_t model_seek(
 		for (uint32_t id = 0; id < MODEL_GRANTS; id++) {
 			const struct model_grant *g = &model[id];
 
-			if (!g->is || !g->ready || g->class_index != class_index || g->share != share ||
+			if (!g->is || !g->ready || g->closed || g->class_index != class_index || g->share != share ||
 				(bits && !(bits[id / 64] >> id % 64 & 1)))
 				continue;
 			uint32_t n = model_free(id);
@@ -808,6 +901,46 @@ static uint32_t model_seek(
 	}
 }
 
+/* The ways from ready to closed and on. */
+static void random_close(struct fixture *f, uint32_t id, uint32_t class_index, uint32_t share)
+{
+	struct slots_grant before = get(f, id);
+
+	if (!model[id].closed) {
+		slots_grant_close(f->slots, id);
+		model[id].closed = true;
+		return;
+	}
+	if (model_free(id) < model[id].slots || pick(4) == 0) {
+		slots_grant_reopen(f->slots, id);
+		model[id].closed = false;
+		return;
+	}
+	model[id].ready = model[id].closed = false;
+	if (pick(4) == 0) {
+		slots_grant_withdraw(f->slots, id);
+		slots_grant_end(f->slots, id);
+		model[id].is = false;
+		return;
+	}
+	int r = slots_grant_recut(f->slots, id, class_index, share);
+
+	if (r == SLOTS_E_FULL) {
+		model[id].ready = model[id].closed = true;
+		return;
+	}
+	assert_int_equal(r, 0);
+	struct slots_grant g = get(f, id);
+
+	assert_int_equal(g.offset, before.offset);
+	assert_int_equal(g.length, before.length);
+	assert_int_equal(g.node, before.node);
+	assert_int_equal(g.generation, before.generation + 1);
+	assert_int_equal(g.slots, g.length / g.slot_bytes);
+	assert_int_equal(g.slot_bytes, f->layout->class[class_index].share[share].slot_bytes);
+	model[id] = (struct model_grant){true, false, false, class_index, share, g.first_entry, g.slots};
+}
+
 static void random_grant(struct fixture *f)
 {
 	uint32_t id, what = pick(3), c = pick(f->layout->classes), share = pick(f->layout->class[0].shares);
@@ -821,7 +954,7 @@ static void random_grant(struct fixture *f)
 		struct slots_grant g = get(f, id);
 
 		assert_true(id < MODEL_GRANTS && !model[id].is);
-		model[id] = (struct model_grant){true, false, c, share, g.first_entry, g.slots};
+		model[id] = (struct model_grant){true, false, false, c, share, g.first_entry, g.slots};
 		return;
 	}
 	id = pick(MODEL_GRANTS);
@@ -830,6 +963,8 @@ static void random_grant(struct fixture *f)
 	if (!model[id].ready) {
 		slots_grant_ready(f->slots, id);
 		model[id].ready = true;
+	} else if (what == 2) {
+		random_close(f, id, c, share);
 	} else if (what == 1 && model_free(id) == model[id].slots) {
 		slots_grant_end(f->slots, id);
 		model[id].is = false;
@@ -846,7 +981,8 @@ static void random_take(struct fixture *f)
 
 	bits[0] = ((uint64_t)pick(1u << 31) << 32 | pick(1u << 31)) * 2;
 	for (uint32_t id = 0; id < MODEL_GRANTS; id++)
-		if (model[id].is && model[id].ready && model[id].class_index == c && model[id].share == share &&
+		if (model[id].is && model[id].ready && !model[id].closed && model[id].class_index == c &&
+			model[id].share == share &&
 			(!filter.acknowledged || bits[0] >> id & 1))
 			n += model_free(id);
 	assert_int_equal(slots_free_count(f->slots, c, share, filter), n);
@@ -866,7 +1002,7 @@ static void random_take(struct fixture *f)
 			assert_int_equal(entry, model[id].first + slot);
 		const struct model_grant *g = &model[slots_grant_of(f->slots, entry)];
 
-		assert_true(g->is && g->ready && g->class_index == c && g->share == share);
+		assert_true(g->is && g->ready && !g->closed && g->class_index == c && g->share == share);
 		assert_true(entry >= g->first && entry - g->first < g->slots);
 		model_taken[entry] = true;
 		held[holding++] = entry;
@@ -908,8 +1044,14 @@ static void random_run(uint64_t seed)
 			random_give(&f);
 		if (step % 16 == 0)
 			slots_check(f.slots);
-		if (step % 128 == 127)
+		if (step % 128 == 127) {
+			for (uint32_t id = 0; id < MODEL_GRANTS; id++)
+				if (model[id].is && model[id].closed) {
+					slots_grant_reopen(f.slots, id); /* as a successor finds it */
+					model[id].closed = false;
+				}
 			check_rebuild(&f);
+		}
 	}
 	teardown(&f);
 }
@@ -940,6 +1082,7 @@ int main(void)
 		cmocka_unit_test(test_cursor_outlives_its_grant),
 		cmocka_unit_test(test_abuse_aborts),
 		cmocka_unit_test(test_rebuild),
+		cmocka_unit_test(test_recut),
 		cmocka_unit_test(test_rebuild_refuses),
 		cmocka_unit_test(test_random),
 	};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Room for PUT_START: growing, letting victims go.
+ */
+#include "store/host_private.h"
+#include "store/put_private.h"
+
+#define MAX_STEPS 1024u /* pages that go for one slot of a class with few values: what does not suffice is there next time */
+
+struct acceptance {
+	struct space *space;
+	struct slots_filter filter;
+};
+
+static bool in_acknowledged(void *context, uint32_t entry)
+{
+	const struct acceptance *a = context;
+	uint32_t grant = slots_grant_of(a->space->slots, entry);
+
+	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
+}
+
+/* A grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
+static bool grow(struct session *s, uint32_t class_index, uint32_t share)
+{
+	enum grow_answer answer = space_grow(s->space, class_index, share, s->node);
+
+	if (answer == GROW_COMING)
+		return true;
+	if (answer == GROW_SHORT)
+		balance_hunger(s->space, class_index, share, s->node);
+	recut_wish(s->space, class_index, share);
+	return false;
+}
+
+bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t want)
+{
+	struct space *space = s->space;
+	struct slots_filter filter = session_filter(s), any = { NULL };
+	struct acceptance a = { space, filter };
+	struct index_sink sink = space_sink(space);
+	uint32_t free = slots_free_count(space->slots, class_index, share, filter);
+	bool row = layout_is_row(space->layout, class_index);
+	struct slots_usage usage;
+
+	if (!free && atomic_load(&space->hidden)) { /* what nobody finds any more goes first */
+		index_retire(space->index, &sink, &space->stats.values_reset);
+		free = slots_free_count(space->slots, class_index, share, filter);
+	}
+	if (!free && slots_free_count(space->slots, class_index, share, any))
+		return false;
+	if (!free && grow(s, class_index, share)) {
+		free = slots_free_count(space->slots, class_index, share, filter);
+		if (!free)
+			return false;
+	}
+	slots_usage(space->slots, class_index, share, &usage);
+	if (usage.slots == usage.free)
+		return free > 0; /* no victim is of this size */
+	uint32_t steps = 0;
+
+	space_notes_begin(space);
+	for (; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
+		uint32_t before = free;
+		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
+			      index_evict_page(space->index, in_acknowledged, &a, &sink);
+
+		if (r)
+			break;
+		free = slots_free_count(space->slots, class_index, share, filter);
+		space->stats.values_evicted += free > before ? free - before : 0;
+	}
+	space_notes_end(space);
+	if (!free && steps == MAX_STEPS) { /* there is more: it is told to try again, from outside this stay */
+		space_refused(space, s->number);
+		atomic_store(&space->host->room_made, true);
+		balance_ask(space->host);
+	}
+	return free > 0;
+}
