@@ -26,7 +26,8 @@ enum node_kind {
 	NODE_HEALTH,
 	NODE_TIERS,
 	NODE_METRICS,
-	NODE_EVENTS,
+	NODE_EVENTS,      /* a stream: not listed, so that nobody who copies or searches the mount waits there */
+	NODE_EVENTS_LINK, /* leads to it */
 	NODE_SESSIONS,
 	NODE_SESSION, /* number: of the session */
 	NODE_PAGE,    /* number: of the page node (fs/page_nodes.h) */

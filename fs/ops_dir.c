@@ -147,6 +147,8 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	} else if (!r && look.node.kind == NODE_PARENT) {
 		record_name(look.record.parent_consumed, &look.record.parent_endpoint, name);
 		snprintf(target, sizeof(target), "../%s", name);
+	} else if (!r && look.node.kind == NODE_EVENTS_LINK) {
+		snprintf(target, sizeof(target), EVENTS_NAME);
 	} else if (!r) {
 		r = -EINVAL;
 	}

@@ -20,7 +20,8 @@ static const struct fixed fixed[] = {
 	{NODE_ROOT, "health", NODE_HEALTH, S_IFREG},
 	{NODE_ROOT, "tiers", NODE_TIERS, S_IFREG},
 	{NODE_ROOT, "metrics", NODE_METRICS, S_IFREG},
-	{NODE_ROOT, "events", NODE_EVENTS, S_IFREG},
+	{NODE_ROOT, "events", NODE_EVENTS_LINK, S_IFLNK},
+	{NODE_ROOT, EVENTS_NAME, NODE_EVENTS, S_IFREG},
 	{NODE_ROOT, "sessions", NODE_SESSIONS, S_IFDIR},
 	{NODE_ROOT, "ns", NODE_NAMESPACES, S_IFDIR},
 	{NODE_NAMESPACE, "layout", NODE_LAYOUT, S_IFREG},
@@ -68,7 +69,7 @@ const struct fixed *fixed_next(const struct look *dir, uint64_t *index)
 	while (*index < FIXED) {
 		const struct fixed *f = &fixed[(*index)++];
 
-		if (f->parent == dir->node.kind && fixed_present(f, dir))
+		if (f->parent == dir->node.kind && f->kind != NODE_EVENTS && fixed_present(f, dir))
 			return f;
 	}
 	return NULL;
@@ -144,7 +145,15 @@ static void fill_stat(struct fs *fs, struct look *look)
 		bool writable = look->node.kind == NODE_NAMESPACES;
 		mode_t mode = (mode_t)fs->config->mode;
 
-		owned_by_mount(fs, st, S_ISDIR(st->st_mode) ? writable ? mode : mode & 0555 : mode & 0444);
+		if (S_ISLNK(st->st_mode)) {
+			mode = 0777;
+			st->st_size = sizeof(EVENTS_NAME) - 1;
+		} else if (S_ISDIR(st->st_mode)) {
+			mode &= writable ? 07777 : 0555;
+		} else {
+			mode &= 0444;
+		}
+		owned_by_mount(fs, st, mode);
 		return;
 	}
 	st->st_uid = look->namespace.access.uid;

@@ -16,6 +16,8 @@
 #include "fs/node.h"
 #include "fs/viewer.h"
 
+#define EVENTS_NAME ".events" /* where the link events leads */
+
 /* A node as it is now. */
 struct look {
 	struct node node;

@@ -265,3 +265,18 @@ def test_another_user_sees_nothing(load):
     assert r.returncode == 1
     with open(d.path("ns/x/records", name, "pages"), "rb") as f:
         assert f.read() == expected[name]
+
+
+def test_who_copies_or_searches_all_of_it_does_not_wait_at_events(daemon, tmp_path, slower):
+    """events is a stream without an end: listed as a link, which nobody follows who walks a tree."""
+    d = daemon()
+    d.namespace()
+    assert os.readlink(d.path("events")) == ".events" and os.path.isfile(d.path("events"))
+    assert "events" in os.listdir(d.mount) and ".events" not in os.listdir(d.mount)
+    for command in (["cp", "-r", d.mount, str(tmp_path / "copy")], ["grep", "-r", "no such text", d.mount],
+                    ["tar", "-cf", "/dev/null", "-C", d.mount, "."], ["find", d.mount, "-type", "f", "-exec", "cat", "{}", "+"]):
+        out = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=30 * slower,
+                             check=False)
+        assert out.returncode in (0, 1), (command, out.stderr)
+    assert os.readlink(tmp_path / "copy" / "events") == ".events"
+    assert (tmp_path / "copy" / "ns" / "x" / "stats").stat().st_size > 0
