@@ -523,6 +523,6 @@ def test_a_call_buffer_that_ticks(daemon, program, slower, what, offset, length)
         s = transient(d.stats())
         assert set(s) <= {"sessions", "groups_open"}, s
         c.acknowledge()
-        assert c.probe(KEYS).hits in (0, 4)  # a ticking batch may have had to evict them
+        assert 0 <= c.probe(KEYS).hits <= 4  # a ticking batch may have had to evict them, the last first
     wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
     assert "restarts: 0" in d.read("health")

@@ -225,7 +225,8 @@ static inline bool load_row(struct session *s, uint64_t chain, uint32_t page)
 
 /* ---- built again from the tables --------------------------------------------------------------------------------- */
 
-/* What a successor makes of a copy of the tables is what lives. Nothing is under way. */
+/* What a successor makes of a copy of the tables is what lives. Nothing is under way; what a reset hid and nobody holds is
+ * let go first, for a successor does not take it over. */
 static inline void assert_rebuilt(struct fixture *f)
 {
 	struct space *space = f->space;
@@ -238,6 +239,8 @@ static inline void assert_rebuilt(struct fixture *f)
 	size_t n, bytes = space->tables.bytes;
 	FILE *to;
 
+	while (atomic_load(&space->hidden))
+		space_maintain(space);
 	lock_take(&space->lock);
 	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, space->tables_fd, 0);
 
