@@ -87,6 +87,15 @@ enum index_news_kind {
 };
 enum index_why { INDEX_WHY_ROOM, INDEX_WHY_HAND, INDEX_WHY_LOST }; /* of what went */
 
+/* What the disk tier has to follow: a record's file is truncated, renamed or removed after it. */
+enum index_loss {
+	INDEX_LOST_RECORD, /* all of it: its number is given back after the call; its name is still what it was */
+	INDEX_LOST_PAGES,  /* it is shorter and is named otherwise now */
+	INDEX_LOST_ROW,    /* nothing stands at its row any more */
+	INDEX_LOST_VALUE,  /* a value within it went and others after it stay */
+	INDEX_JOINED,      /* the row of @other, which is lost next, is its own now */
+};
+
 struct index_config {
 	const struct layout *layout; /* outlives the index */
 	struct tables *tables;       /* outlives the index */
@@ -102,6 +111,9 @@ struct index_config {
 	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
 		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
 	void *news_context;
+	/* Of LIVE records, under the lock, whatever the reason; may only note it. Silent during index_rebuild. NULL = no disk. */
+	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
+	void *lost_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -234,6 +246,10 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
  * entry is left or its record is not LIVE; the record may become shorter or free.
  * @quarantine: the entry is left ENTRY_QUARANTINED and nothing is sunk; else it is sunk. */
 void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink);
+/* The committed, settled value of @from is the one of @to, which is ENTRY_FREE, from now on; @from becomes ENTRY_FREE and is not
+ * sunk. Nothing else changes: name, recency, orders, pins. A process that dies in between leaves both: a rebuild keeps the
+ * lower number. */
+void index_value_move(struct index *index, uint32_t from, uint32_t to);
 /* A quarantined entry becomes ENTRY_FREE; its slot may be given back. */
 void index_quarantine_end(struct index *index, uint32_t entry);
 /* A filling record's group ended without commit: drops the caller's pin; what still has values stays for their groups. */
@@ -343,6 +359,30 @@ void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 int index_record_restorable(struct index *index, struct index_walk *walk, uint32_t *budget);
 /* Gives a walk up that answered INDEX_E_MORE last. */
 void index_walk_end(struct index *index, struct index_walk *walk);
+
+/* ---- coming back from disk -------------------------------------------------------------------------------------- */
+
+/* A record as a catalogue or a file describes it. */
+struct index_adoption {
+	const struct key *parent;  /* NULL = root */
+	const struct key *endpoint; /* of a record without pages */
+	const struct key *keys;    /* [pages] */
+	const uint32_t *entries;   /* [pages][page columns], then [row columns]: ENTRY_FREE entries, INDEX_NONE = no value */
+	uint64_t start;            /* tokens before the first page; of a record without pages: at its endpoint */
+	uint32_t pages;
+	uint32_t flags;            /* RECORD_WHOLE, RECORD_PINNED */
+	uint32_t whole_ring;       /* a record of the same WHOLE group, or INDEX_NONE */
+	uint32_t created_s, last_use_s;
+	uint32_t tick;             /* last use, for the orders */
+};
+enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
+/* Makes it a LIVE record with committed values, as if it had been put and published, without news. Orphans are linked as they
+ * come. 0 and *ret its number; INDEX_E_TWICE: a page of it or its row is known already (nothing was changed); INDEX_E_FULL. */
+int index_adopt(struct index *index, const struct index_adoption *adoption, uint32_t *ret);
+/* After the last of many: no record was used later than what it hangs off. Ends in bounded stays: call until it is false. */
+bool index_adopt_settle(struct index *index, uint32_t *cursor);
+
+uint32_t index_record_last_use(const struct index *index, uint32_t record); /* tick */
 
 /* ---- proving it ---------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The disk tier's engine: the host's record directory and the threads that read and write record files. It knows files, memory
+ * and checksums; which record is where, what may go and what is worth keeping is the index's and store/tiering.h's business.
+ *
+ *   <dir>/lock                               held while a daemon owns the directory
+ *   <dir>/<identity prefix>-<fingerprint>/   a struct disk_dir: one namespace
+ *       namespace.json                       what the namespace was made from (docs/on-disk-format.md)
+ *       catalogue.sqlite
+ *       <two hex>/<consumed>-<key>.rec       record files;  *.tmp: being written, removed at start
+ *
+ * Work is handed over as jobs. All jobs of one record go to the same worker, which begins them in the order in which they were
+ * given: a read given after a trim finds the trimmed file, a read given before a removal has its file open before it goes. A job
+ * belongs to the engine from disk_give to its done(), which is called exactly once, from a worker, with no lock held, and gives it
+ * back. Jobs never wait for each other nor for a lock of the store; disk_give never blocks and may be called under the space lock.
+ *
+ * A worker reads payload memory through the kernel or under a guard: what a client did to it is an error of that job.
+ */
+#ifndef PREFIXFS_STORE_DISK_H
+#define PREFIXFS_STORE_DISK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "index/layout.h"
+#include "index/tables.h"
+#include "store/disk_ops.h"
+#include "store/record_file.h"
+#include "store/segment.h"
+
+struct disk;
+struct disk_dir;
+
+enum disk_durability {
+	DISK_DURABILITY_NONE, /* files are renamed into place; a crash of the host may lose or tear them: checks find that */
+	DISK_DURABILITY_DATA, /* fdatasync before the rename, and the folder is synced before the job ends */
+};
+
+struct disk_config {
+	const char *path;        /* must be there, a folder */
+	unsigned workers;        /* 1..16 */
+	enum disk_durability durability;
+	bool uring;              /* false: the plain ops */
+	const char *fault;       /* disk_ops_fault_new specification, or NULL */
+	struct disk_ops *ops;    /* NULL: made from the two above; else the engine's, freed with it */
+};
+
+/* Takes the directory. EWOULDBLOCK: another daemon has it (the sentence says which pid, where known); EROFS, EACCES, ENOTDIR,
+ * ENOENT: no disk tier, the sentence says why. Blocks. */
+int disk_new(const struct disk_config *config, struct disk **ret, struct why *why);
+/* Waits for the jobs under way, at most @patience_ns; those that wait in queues end with -ECANCELED. */
+void disk_free(struct disk **disk, uint64_t patience_ns);
+const char *disk_path(const struct disk *disk);
+struct disk_ops *disk_ops(struct disk *disk);
+bool disk_uses_uring(const struct disk *disk);
+
+/* ---- namespaces ----------------------------------------------------------------------------------------------------- */
+
+/* Finds or makes the folder of @layout's namespace; removes *.tmp. @segment: NULL while there is none (tools). Blocks. */
+int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment *segment, struct disk_dir **ret, struct why *why);
+/* No job of it may be under way. With @remove the folder goes, with everything in it but files of another writer. */
+void disk_dir_close(struct disk_dir **dir, bool remove);
+int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
+const char *disk_dir_path(const struct disk_dir *dir);
+
+/* Calls @file for every record file by name; @size_wanted: with its length (a stat each). False from @file stops. Blocks. */
+int disk_dir_list(struct disk_dir *dir, bool size_wanted,
+		  bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s),
+		  void *context, struct why *why);
+/* Reads and checks header and key segment of one file; what it says where it lies: *keys_ret is malloc'ed (plan.keys_bytes) and the
+ * caller's. The file's own length, and how many pages and whether the row lie within it, are taken into account: *pages, *row. -ENOENT,
+ * -EINVAL (damaged), -ENOTSUP (newer or another writer's), -EXDEV, -EIO. Blocks. */
+struct disk_file_info {
+	struct record_file_id id;
+	struct record_file_plan plan;
+	uint16_t alias[LAYOUT_MAX_CLASSES * LAYOUT_MAX_SHARES];
+	uint64_t file_bytes;
+	int64_t mtime_s;
+	uint32_t pages; /* whole ones that are there, of those that its name says */
+	bool row;
+	void *segment;  /* key segment; record_file_read_keys */
+};
+int disk_file_look(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, struct disk_file_info *ret, struct why *why);
+
+/* Pieces of the segment that values lie in: registered with every worker for direct transfers. May fail quietly. From any
+ * thread without a lock; drop waits until no transfer uses the piece (nobody may give jobs for it meanwhile). */
+void disk_piece_add(struct disk_dir *dir, uint32_t grant, uint64_t offset, uint64_t length);
+void disk_piece_drop(struct disk_dir *dir, uint32_t grant);
+
+/* ---- jobs ----------------------------------------------------------------------------------------------------------- */
+
+enum disk_job_kind { DISK_JOB_WRITE, DISK_JOB_READ, DISK_JOB_TRIM, DISK_JOB_REMOVE };
+
+struct disk_job {
+	struct disk_job *next; /* the engine's */
+	enum disk_job_kind kind;
+	struct disk_dir *dir;
+	uint64_t consumed;     /* of the file's name as it will be when the jobs given before have ended */
+	struct key endpoint;
+	uint32_t lane;         /* jobs of one record have one: its number in the index */
+	int result;            /* 0 or a negative errno, in done() */
+	void (*done)(struct disk_job *job);
+	void *context;         /* the caller's */
+	_Atomic bool cancelled; /* by the caller: what has not begun need not; done() comes all the same, -ECANCELED */
+};
+
+#define DISK_ABSENT UINT64_MAX
+
+/* A whole file, under a temporary name, then renamed to its own; one that is there already is replaced. */
+struct disk_write {
+	struct disk_job job;      /* first */
+	struct record_file_id id; /* nonce, created_s: set by the engine when 0 */
+	const struct key *keys;   /* [pages]; the caller's until done() */
+	const uint64_t *values;   /* [pages][page_columns], then [row_columns]: offset in the segment, DISK_ABSENT; the caller's */
+	/* When some values are to be taken from the file that is there now under @old's name instead: for those `values` is
+	 * DISK_FROM_OLD, same page and column. */
+	bool from_old;
+	uint64_t old_consumed;
+	struct key old_endpoint;
+	uint64_t old_nonce;
+	/* out */
+	uint16_t alias[LAYOUT_MAX_CLASSES * LAYOUT_MAX_SHARES];
+	uint64_t file_bytes;
+	uint64_t transfer_ns; /* of the payload */
+};
+#define DISK_FROM_OLD (UINT64_MAX - 1)
+
+/* Values of one file into the segment or other memory. Every value is checked before done(); what failed says so by itself. */
+struct disk_read_value {
+	uint32_t page;   /* or TABLES_PAGE_ROW */
+	uint32_t column; /* of the page's or of the row's */
+	uint64_t to;     /* offset in the segment, or address when the read has `memory` */
+	int result;      /* 0; -ENODATA: absent in the file; -EBADMSG: its checksum is wrong; -EIO ... */
+	void *context;   /* the caller's */
+};
+
+struct disk_read {
+	struct disk_job job;     /* first; result: of the file as a whole: -ENOENT, -EBADMSG (header, keys or nonce are not what was
+				  * expected: every value has failed). 0: look at each */
+	bool memory;             /* `to` are addresses, 4 KiB-aligned, with room for the whole slot */
+	uint32_t pages;          /* that the index knows: nothing behind them is read */
+	uint64_t nonce;          /* of the file; 0: not known */
+	const struct key *keys;  /* [count]: key of each value's page, compared with the file's; the caller's */
+	struct disk_read_value *values; /* in ascending order of pages and columns; the caller's */
+	uint32_t count;
+	/* out */
+	uint64_t bytes, transfer_ns; /* of values that were read */
+};
+
+/* The file gets shorter and another name: @pages from its beginning stay, the row goes when @pages are fewer than they were or
+ * @row is false. */
+struct disk_trim {
+	struct disk_job job; /* first; consumed and endpoint: the name now */
+	uint32_t pages, pages_before;
+	bool row;
+	uint64_t new_consumed;
+	struct key new_endpoint;
+	uint64_t file_bytes; /* out */
+};
+
+struct disk_remove {
+	struct disk_job job; /* first; a file that is not there is no error */
+};
+
+void disk_give(struct disk *disk, struct disk_job *job);
+uint32_t disk_jobs(const struct disk *disk); /* given and not done; any thread */
+
+/* ---- how it is ------------------------------------------------------------------------------------------------------ */
+
+struct disk_report {
+	uint64_t read_bytes, written_bytes, reads, writes, removes, trims;
+	uint64_t read_errors, write_errors, checksum_errors;
+	uint64_t free_bytes, total_bytes; /* of the file system, now */
+	uint32_t workers, jobs;
+	bool uring, direct;
+	uint32_t buffers_registered;
+};
+void disk_report(struct disk *disk, struct disk_report *ret);
+
+#endif

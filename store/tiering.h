@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One namespace over memory and disk: which value is where, what is written, what leaves memory, what is read back
+ * (docs/disk.md). Private to store/.
+ *
+ * A value has one entry in the index. Entries below space.disk_first are slots of the segment; those from there on are
+ * *places*: numbers that stand for "on disk only". A value changes between the two with index_value_move, under the space
+ * lock: the index, its words and its orders do not know the difference.
+ *
+ *   dirty     its entry is a slot, the record's file lacks it
+ *   clean     its entry is a slot, the file has it                           bit `clean` of the slot
+ *   on disk   its entry is a place                                           the file has it
+ *   loading   its entry is a place, and a struct load reads it into a slot    loads_of[place] (load.c)
+ *
+ * A slot with holds > 0 does not leave memory: a get plan has its address, a disk job reads or writes it, or a waiting transfer
+ * is owed it. Pins of records keep what they always kept: the record, its pages' names and, where there is no disk, its slots.
+ *
+ * Everything here is guarded by the space lock unless it says otherwise. Without a disk tier space.tiering is NULL and nothing of
+ * this runs: one test of that pointer is all it costs.
+ */
+#ifndef PREFIXFS_STORE_TIERING_H
+#define PREFIXFS_STORE_TIERING_H
+
+#include "index/catalogue.h"
+#include "index/policy.h"
+#include "store/disk.h"
+#include "store/space.h"
+
+#define TIERING_FILE_ROW 1u     /* the file has a row */
+#define TIERING_WRITING 2u      /* a write of it is under way: the record is pinned by it */
+#define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
+#define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
+
+/* What the disk tier knows about a record, by its number. All zero: no file, nothing of it in memory that is dirty. */
+struct record_file {
+	uint64_t id;             /* row of the catalogue; 0 = no file */
+	uint64_t nonce;          /* of the file */
+	uint64_t bytes;          /* of the file, as it will be when the jobs given have ended */
+	uint32_t dirty;          /* dirty values */
+	uint32_t clean;          /* clean values */
+	uint32_t dirty_slot;     /* place in tiering.dirty + 1, 0 = none */
+	uint32_t resident_slot;  /* place in tiering.resident + 1, 0 = none */
+	uint16_t pages;          /* that the file has */
+	uint8_t flags;           /* TIERING_* */
+};
+
+struct tiering {
+	struct space *space;
+	struct disk *disk;
+	struct disk_dir *dir;
+	struct catalogue *catalogue;
+	uint32_t place_first, place_count; /* entries */
+	uint32_t place_top, place_list;    /* never used from here on; used once: list through entry.record */
+	uint32_t places_used;
+	uint32_t *holds;                   /* [slots] */
+	uint64_t *clean;                   /* bitmap [slots] */
+	struct record_file *files;         /* [records] */
+	struct policy *dirty;              /* records to be written, coldest first */
+	struct policy *resident;           /* records with clean values, coldest first */
+	uint64_t clean_bytes, dirty_bytes; /* slot bytes */
+	uint64_t disk_bytes;               /* of files, as they will be when the jobs given have ended */
+	uint64_t writing_bytes;            /* of writes under way */
+	uint32_t writes;                   /* under way */
+	uint64_t retry_ns;                 /* no write before then: the last one failed */
+	uint32_t failures;                 /* writes in a row that failed */
+	bool closed;                       /* the disk has failed: dirty counts as clean, nothing is read or written */
+	bool draining;                     /* everything dirty is written, whatever the floor says */
+	int error;                         /* the last failure's errno, and its sentence */
+	char error_text[160];
+	struct loads *loads;               /* load.c */
+	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
+	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
+	uint32_t rate_at;
+};
+
+/* ---- tiering.c: its making, its places, what values are ---------------------------------------------------------------- */
+
+/* Gives @space, which is being made, a disk tier in @disk: opens folder and catalogue; the records come with
+ * tiering_restart. */
+int tiering_new(struct space *space, struct disk *disk, struct why *why);
+/* No session, no job. @remove: the files go too. Without the lock. */
+void tiering_free(struct tiering **tiering, bool remove);
+/* Places that a disk of @bytes can need for @layout's values. */
+uint32_t tiering_places(const struct layout *layout, uint64_t bytes);
+
+static inline bool tiering_is_place(const struct tiering *t, uint32_t entry)
+{
+	return entry >= t->place_first; /* hollow entries are no values and are never asked about */
+}
+
+static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
+{
+	return t->clean[slot / 64] >> slot % 64 & 1;
+}
+
+uint32_t tiering_place_take(struct tiering *t);             /* INDEX_NONE: none is left */
+void tiering_place_give(struct tiering *t, uint32_t place); /* its entry is ENTRY_FREE */
+void tiering_hold(struct tiering *t, uint32_t slot);
+void tiering_unhold(struct tiering *t, uint32_t slot);      /* the last one makes room: space_room */
+
+/* Called where values come and go, always under the lock: */
+void tiering_committed(struct tiering *t, uint32_t entry);  /* after index_settle: its value is dirty */
+void tiering_published(struct tiering *t, uint32_t record); /* after index_record_publish */
+void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: place or slot; before slots_give */
+/* index_config.lost: what the index let go, so that the file follows. */
+void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t other);
+
+/* ---- spill.c: writing ------------------------------------------------------------------------------------------------- */
+
+/* Looks whether something must be written, and gives it to the disk: when free + clean are under the floor, when
+ * draining, when a size has refused a put. At most TIERING_WRITES_MOST under way. Without the lock, from the tier thread. */
+void spill_run(struct tiering *t);
+uint64_t spill_floor(const struct tiering *t); /* bytes that are to be free or clean */
+#define SPILL_WRITES_MOST 16u
+#define SPILL_BYTES_MOST (256ull << 20)
+
+/* ---- demote.c: leaving memory, leaving the disk -------------------------------------------------------------------------- */
+
+/* Lets clean values of (class, share) without holds go to disk until @want slots are free, coldest records first, tails first;
+ * at most INDEX_STEP_KEYS values in one call. In acknowledged grants of @filter. Returns free slots there. */
+uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter);
+/* One clean value goes; false: it is dirty or held. */
+bool demote_value(struct tiering *t, uint32_t slot);
+/* Files go, leaf first, coldest first, while the tier is over its limit. In bounded stays; from the tier thread. */
+void demote_disk(struct tiering *t);
+
+/* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
+
+/* A value's read. One per place, belongs to nobody; wanters are counted and detach one by one, the last one cancels what has not
+ * begun. When it has ended its slot is held once for each wanter. Named by number and generation. */
+struct load_name {
+	uint32_t number, generation;
+};
+
+enum load_state { LOAD_NONE, LOAD_COMING, LOAD_HERE, LOAD_FAILED };
+
+/* Wants the value at @page, @column of @record, which is pinned, in memory, in a grant of @filter. HERE: it is, its slot (*entry)
+ * is held once for the caller. COMING: *name was begun or joined (*joined), the caller detaches it in the end. NONE: no
+ * slot is to be had now. FAILED: there is no such value any more. */
+enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uint32_t column, struct slots_filter filter,
+			  struct load_name *name, uint32_t *entry, bool *joined);
+/* What became of it. HERE: *entry, held once for the caller, and the caller is detached; FAILED: likewise detached. */
+enum load_state load_ask(struct tiering *t, struct load_name name, uint32_t *entry);
+void load_detach(struct tiering *t, struct load_name name);
+/* Gives what load_want queued to the disk, merged per record. Under the lock; at the end of each stay that wanted something. */
+void load_submit(struct tiering *t);
+
+/* Reads values of a record's file for the mount, without promotion: @page, all page columns or one row, into @to. -ENODATA where
+ * absent; -ENOENT; -EIO. Without the lock; blocks. */
+ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, void *to, size_t bytes);
+
+/* ---- restart.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Fills the index from catalogue and listing, or from the files. Before anyone else knows the space; blocks. */
+int tiering_restart(struct tiering *t, struct why *why);
+
+/* ---- drain.c -------------------------------------------------------------------------------------------------------------- */
+
+enum tiering_drain { TIERING_DRAIN_NONE, TIERING_DRAIN_FULL, TIERING_DRAIN_BOUNDED };
+/* Has everything dirty written, newest endpoints first when bounded, until @deadline_ns. Without the lock; blocks. Dirty bytes left. */
+uint64_t tiering_drain(struct tiering *t, enum tiering_drain how, uint64_t deadline_ns);
+
+#endif
