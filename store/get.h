@@ -32,6 +32,7 @@ struct get_start {
 	bool all_hit;
 	bool handle_live; /* false: nothing is transferable, the handle has ended already */
 	uint64_t bytes;   /* in memory, up to transferable_len */
+	uint64_t disk_bytes, disk_us; /* on disk, up to transferable_len; how long reading them is estimated to take */
 	/* private */
 	struct handle *h;
 	uint32_t key;
@@ -53,6 +54,7 @@ struct get_transfer {
 	uint64_t handle, plan;
 	uint64_t boundary, from, to; /* tokens */
 	uint32_t class_mask;         /* 0 = the handle's */
+	uint64_t deadline_ns;        /* of waiting for the disk, clock_now_ns; then what is there is delivered */
 	uint64_t *offsets;           /* untrusted, written only */
 	uint32_t offsets_capacity;
 	/* out */
@@ -71,7 +73,11 @@ struct get_transfer {
 /* ENOENT (handle), EEXIST, EALREADY (plan), EINVAL (boundary not restorable, range), ENOSPC (offsets_capacity: names what
  * is needed), ENXIO (a range is not acknowledged), EDQUOT. */
 int get_transfer_begin(struct get_transfer *call, struct why *why);
+/* 0, STEP_MORE, STEP_WAIT (for the disk; a change of kind COMMIT wakes) or an error. delivered_len may be less than `to`: where
+ * memory is too small for the range, or a read failed (docs/disk.md, Reading back). */
 int get_transfer_step(struct get_transfer *call, struct why *why);
+/* The caller gives up waiting (interrupt, NONBLOCK): the handle is as it was before the call. */
+void get_transfer_undo(struct get_transfer *call);
 
 int get_cancel(struct session *session, uint64_t handle, struct why *why); /* ENOENT, EALREADY, EBUSY */
 /* One get plan. ENOENT, EALREADY, EINVAL for a put plan. Work in steps inside: no long lock. */

@@ -88,24 +88,89 @@ struct host_config {
 	uint32_t fill_ttl_ms;       /* 60,000 */
 	uint32_t token_ttl_ms;      /* 10,000 */
 	const char *memory_fault;   /* tier_fault_new specification for reads of the mount, or NULL */
+	const char *disk_path;      /* the record directory, or NULL: memory only */
+	uint64_t disk_bytes;        /* of all record files; 0 = a tenth of what is free at start */
+	unsigned disk_workers;      /* 1..16 */
+	bool disk_sync;             /* durability: data is synced before a file counts */
+	bool disk_only;             /* memory is intake alone: everything is written at once and leaves when it is not in use */
+	bool disk_plain;            /* without io_uring */
+	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
+	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
 	struct host_events events;
 };
 
+/* Where disk_path cannot be used there is no disk tier and host_disk_report says why: that is no error. EWOULDBLOCK, when
+ * another daemon has it, is one. */
 int host_new(const struct host_config *config, struct host **ret, struct why *why);
-/* Ends every session and space. No call may be under way. */
+/* Ends every session and space. No call may be under way. What is dirty is lost: host_drain first. */
 void host_free(struct host **host);
-const struct host_config *host_config(const struct host *host);
-
-/* Is @name allowed for a namespace? EINVAL or ENAMETOOLONG with the sentence. */
-int host_check_name(const char *name, size_t bytes, struct why *why);
-
-/* ---- namespaces ---------------------------------------------------------------------------------------------- */
 
 struct space_access {
 	uid_t uid;
 	gid_t gid;
 	mode_t mode; /* permission bits of the namespace directory */
 };
+
+/* ---- the disk tier as a whole (docs/disk.md) ------------------------------------------------------------------ */
+
+enum host_disk_state { HOST_DISK_NONE, HOST_DISK_OK, HOST_DISK_FULL, HOST_DISK_CLOSED, HOST_DISK_REFUSED };
+
+struct host_disk_report {
+	enum host_disk_state state; /* NONE: not asked for; FULL: writes are refused and tried again; CLOSED, REFUSED: see text */
+	char text[200];             /* what is wrong, or empty */
+	const char *path;
+	uint64_t limit_bytes, used_bytes; /* of record files, as they will be when the work given has ended */
+	uint64_t dirty_bytes, clean_bytes; /* in memory */
+	uint64_t files, foreign_files;     /* of another writer or a newer version: left alone */
+	uint64_t free_bytes, total_bytes;  /* of its file system */
+	uint64_t read_bytes, written_bytes, reads, writes, read_errors, write_errors, checksum_errors;
+	uint64_t jobs, memory_bytes;       /* under way; of the daemon's, besides segments and index */
+	bool uring, direct;
+	uint64_t catalogue_queued, catalogue_dropped;
+};
+void host_disk_report(struct host *host, struct host_disk_report *ret);
+
+/* Namespaces that the directory holds: calls @found for each, which may create it (host_space_create finds its files). @text is
+ * the layout's JSON. Blocks. */
+void host_disk_spaces(struct host *host,
+		      void (*found)(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access),
+		      void *context);
+
+enum host_drain { HOST_DRAIN_FULL, HOST_DRAIN_NEWEST };
+/* Has what is dirty written, of one namespace or (NULL) of all; NEWEST: the newest endpoints first. Until @deadline_ns
+ * (clock_now_ns); blocks. *left: dirty bytes that are left. ENODEV without a disk, EIO when it is closed, ETIMEDOUT; @progress,
+ * if not NULL, is called about ten times a second and returns false to stop (EINTR). */
+int host_drain(struct host *host, struct space *space, enum host_drain how, uint64_t deadline_ns,
+	       bool (*progress)(void *context, uint64_t done, uint64_t goal), void *context, uint64_t *left, struct why *why);
+
+/* Looks at every record file of a namespace: header, keys, every value's checksum. In steps of one file; @cursor begins zeroed. */
+struct space_check {
+	uint32_t cursor;         /* private */
+	uint64_t files, bad_files, values, bad_values, bytes; /* so far */
+	uint64_t files_in_all;   /* about */
+};
+/* 1: call again, 0: the end, or an error (ENODEV). What is bad goes (event corrupt). Blocks for the reads of one file. */
+int space_check_step(struct space *space, struct space_check *check, struct why *why);
+
+/* The same without a daemon: takes the directory's lock. */
+struct disk_check_options {
+	bool repair;    /* bad values' files are removed or cut, wrong lengths and names put right */
+	bool rebuild;   /* catalogues are made anew */
+	bool values;    /* read every value, not only headers and keys */
+};
+struct disk_check_report {
+	uint64_t namespaces, files, foreign, bytes, bad_headers, bad_keys, bad_values, wrong_names, left_over, repaired, removed;
+	uint64_t rows, rows_without_file, files_without_row;
+};
+int disk_check(const char *path, const struct disk_check_options *options, bool (*progress)(void *context, uint64_t done, uint64_t goal),
+	       void (*finding)(void *context, const char *file, const char *what), void *context, struct disk_check_report *ret,
+	       struct why *why);
+const struct host_config *host_config(const struct host *host);
+
+/* Is @name allowed for a namespace? EINVAL or ENAMETOOLONG with the sentence. */
+int host_check_name(const char *name, size_t bytes, struct why *why);
+
+/* ---- namespaces ---------------------------------------------------------------------------------------------- */
 
 /* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's; default a quarter of
  * the budget, at most half of what no floor was promised) is promised, and populated in the background as far as others
@@ -144,6 +209,11 @@ struct space_report {
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;
 	uint64_t index_bytes, table_bytes; /* memory of the index; touched memory of the tables */
 	uint64_t prewarm_done, prewarm_goal; /* bytes */
+	bool disk;                           /* it has a disk tier */
+	uint64_t disk_bytes, disk_files;     /* of its record files */
+	uint64_t disk_values;                /* on disk only */
+	uint64_t dirty_bytes, clean_bytes;   /* slots whose bytes are not, are on disk too */
+	uint64_t spill_floor_bytes;          /* that are to be free or clean */
 };
 void space_report(struct space *space, struct space_report *ret);
 
@@ -193,6 +263,9 @@ struct record_info {
 	uint64_t values, absent;  /* page values present and missing */
 	int64_t created_s, last_use_s;
 	uint64_t hits;            /* GET_STARTs that used it */
+	uint64_t memory_values;   /* values in memory, row included */
+	uint64_t dirty_values;    /* of them, those that are in memory alone, where there is a disk */
+	uint64_t file_bytes;      /* of its record file; 0 = none */
 	bool parent_visible;      /* the parent record is linked and visible */
 	struct key parent_endpoint;
 	uint64_t parent_consumed;
@@ -227,6 +300,11 @@ int space_record_drop_row(struct space *space, uint32_t number, uint32_t generat
  * absent, -ENOENT, -EIO. Blocks on the tier. */
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes);
+
+/* Bytes of its record file (`raw`), as they lie there: nothing is checked. 0 at the end; -ENOENT: the record or its file is gone.
+ * Blocks on the disk. */
+ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to,
+			      size_t bytes);
 
 /* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
 

@@ -394,6 +394,15 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	return 0;
 }
 
+void get_transfer_undo(struct get_transfer *call)
+{
+	struct session *s = call->session;
+
+	session_forget(s, &call->p->holding);
+	get_plan_end(s, &call->p->holding);
+	session_unclaim(s, &call->h->holding);
+}
+
 /* ---- GET_CANCEL, RELEASE ------------------------------------------------------------------------------------------ */
 
 int get_cancel(struct session *s, uint64_t handle, struct why *why)
