@@ -374,11 +374,12 @@ struct index_adoption {
 	uint32_t whole_ring;       /* a record of the same WHOLE group, or INDEX_NONE */
 	uint32_t created_s, last_use_s;
 	uint32_t tick;             /* last use, for the orders */
+	uint32_t twice_at;         /* out, of INDEX_E_TWICE: the first page that is known already, INDEX_PAGE_ROW: the row alone */
 };
 enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
 /* Makes it a LIVE record with committed values, as if it had been put and published, without news. Orphans are linked as they
  * come. 0 and *ret its number; INDEX_E_TWICE: a page of it or its row is known already (nothing was changed); INDEX_E_FULL. */
-int index_adopt(struct index *index, const struct index_adoption *adoption, uint32_t *ret);
+int index_adopt(struct index *index, struct index_adoption *adoption, uint32_t *ret);
 /* After the last of many: no record was used later than what it hangs off. Ends in bounded stays: call until it is false. */
 bool index_adopt_settle(struct index *index, uint32_t *cursor);
 

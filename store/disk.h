@@ -9,10 +9,16 @@
  *       catalogue.sqlite
  *       <two hex>/<consumed>-<key>.rec       record files;  *.tmp: being written, removed at start
  *
- * Work is handed over as jobs. All jobs of one record go to the same worker, which begins them in the order in which they were
- * given: a read given after a trim finds the trimmed file, a read given before a removal has its file open before it goes. A job
- * belongs to the engine from disk_give to its done(), which is called exactly once, from a worker, with no lock held, and gives it
- * back. Jobs never wait for each other nor for a lock of the store; disk_give never blocks and may be called under the space lock.
+ * Work is handed over as jobs. A job belongs to the engine from disk_give to its done(), which is called exactly once, with no lock
+ * held, and gives it back. Jobs never wait for a lock of the store; disk_give never blocks or allocates and may be called under the
+ * space lock.
+ *
+ * Names are changed and looked up by one thread, the *names thread*, in the order in which it is asked: the opening of a read, all of a
+ * removal, the renaming of a trim in the order in which the jobs were given; the renaming of a write when its transfers have
+ * ended. So a read given after a trim finds the trimmed file and one given before a removal has the file open before it goes; a
+ * write that is cancelled before its renaming is never seen, and a removal given before a write of the same name was given cannot
+ * remove that one's file. What takes long is left to the workers, on descriptors: transfers, checksums, syncs, truncation, the
+ * unlinking of what a removal has renamed to a temporary name.
  *
  * A worker reads payload memory through the kernel or under a guard: what a client did to it is an error of that job.
  */
@@ -56,9 +62,10 @@ bool disk_uses_uring(const struct disk *disk);
 
 /* ---- namespaces ----------------------------------------------------------------------------------------------------- */
 
-/* Finds or makes the folder of @layout's namespace; removes *.tmp. @segment: NULL while there is none (tools). Blocks. */
+/* Finds or makes the folder of @layout's namespace; removes *.tmp. EBUSY while it is open or being removed. @segment: NULL while there is none (tools). Blocks. */
 int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment *segment, struct disk_dir **ret, struct why *why);
-/* No job of it may be under way. With @remove the folder goes, with everything in it but files of another writer. */
+/* No job of it may be under way. With @remove the folder goes, namespace.json first, with everything in it but files of another
+ * writer. Blocks. */
 void disk_dir_close(struct disk_dir **dir, bool remove);
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);
@@ -97,16 +104,17 @@ struct disk_job {
 	struct disk_dir *dir;
 	uint64_t consumed;     /* of the file's name as it will be when the jobs given before have ended */
 	struct key endpoint;
-	uint32_t lane;         /* jobs of one record have one: its number in the index */
 	int result;            /* 0 or a negative errno, in done() */
 	void (*done)(struct disk_job *job);
 	void *context;         /* the caller's */
-	_Atomic bool cancelled; /* by the caller: what has not begun need not; done() comes all the same, -ECANCELED */
+	_Atomic bool cancelled; /* by the caller: what has not begun need not, and a write is not renamed any more; done() comes all
+	                         * the same, -ECANCELED */
 };
 
 #define DISK_ABSENT UINT64_MAX
 
-/* A whole file, under a temporary name, then renamed to its own; one that is there already is replaced. */
+/* A whole file, under a temporary name that no other job has, then renamed to its own; one that is there already is
+ * replaced. */
 struct disk_write {
 	struct disk_job job;      /* first */
 	struct record_file_id id; /* nonce, created_s: set by the engine when 0 */
@@ -117,7 +125,7 @@ struct disk_write {
 	bool from_old;
 	uint64_t old_consumed;
 	struct key old_endpoint;
-	uint64_t old_nonce;
+	uint32_t old_file_pages;
 	/* out */
 	uint16_t alias[LAYOUT_MAX_CLASSES * LAYOUT_MAX_SHARES];
 	uint64_t file_bytes;
@@ -135,11 +143,12 @@ struct disk_read_value {
 };
 
 struct disk_read {
-	struct disk_job job;     /* first; result: of the file as a whole: -ENOENT, -EBADMSG (header, keys or nonce are not what was
-				  * expected: every value has failed). 0: look at each */
+	struct disk_job job;     /* first; result: of the file as a whole: -ENOENT, -EBADMSG (header or key segment are damaged or
+				  * another namespace's: every value has failed). 0: look at each */
 	bool memory;             /* `to` are addresses, 4 KiB-aligned, with room for the whole slot */
 	uint32_t pages;          /* that the index knows: nothing behind them is read */
-	uint64_t nonce;          /* of the file; 0: not known */
+	uint32_t file_pages;     /* the file was written with: says where everything lies. When the (intact) header says another
+	                          * number, the read begins once more with that one, which is then here */
 	const struct key *keys;  /* [count]: key of each value's page, compared with the file's; the caller's */
 	struct disk_read_value *values; /* in ascending order of pages and columns; the caller's */
 	uint32_t count;
@@ -147,12 +156,12 @@ struct disk_read {
 	uint64_t bytes, transfer_ns; /* of values that were read */
 };
 
-/* The file gets shorter and another name: @pages from its beginning stay, the row goes when @pages are fewer than they were or
- * @row is false. */
+/* The file gets shorter and another name (the same, when only the row goes); what was there under that name is replaced. Renamed
+ * first, then truncated. */
 struct disk_trim {
 	struct disk_job job; /* first; consumed and endpoint: the name now */
-	uint32_t pages, pages_before;
-	bool row;
+	uint32_t pages, file_pages; /* that stay; that the file was written with */
+	bool row;                   /* stays */
 	uint64_t new_consumed;
 	struct key new_endpoint;
 	uint64_t file_bytes; /* out */

@@ -12,8 +12,10 @@
  *   on disk   its entry is a place                                           the file has it
  *   loading   its entry is a place, and a struct load reads it into a slot    loads_of[place] (load.c)
  *
- * A slot with holds > 0 does not leave memory: a get plan has its address, a disk job reads or writes it, or a waiting transfer
- * is owed it. Pins of records keep what they always kept: the record, its pages' names and, where there is no disk, its slots.
+ * A slot with holds > 0 does not leave memory and is not reused: a get plan has its address, a disk job writes it, or a waiting
+ * transfer is owed it. A value may go nevertheless (REMOVE, eviction, reset): its slot's entry is then ENTRY_QUARANTINED until the
+ * last hold goes. Pins of records keep what they always kept: the record and its pages' names, and, where there is no disk, its
+ * slots. Disk jobs hold slots and pin nothing: a background write is in nobody's way, and is cancelled when its record goes.
  *
  * Everything here is guarded by the space lock unless it says otherwise. Without a disk tier space.tiering is NULL and nothing of
  * this runs: one test of that pointer is all it costs.
@@ -27,20 +29,20 @@
 #include "store/space.h"
 
 #define TIERING_FILE_ROW 1u     /* the file has a row */
-#define TIERING_WRITING 2u      /* a write of it is under way: the record is pinned by it */
 #define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
 #define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
 
 /* What the disk tier knows about a record, by its number. All zero: no file, nothing of it in memory that is dirty. */
 struct record_file {
 	uint64_t id;             /* row of the catalogue; 0 = no file */
-	uint64_t nonce;          /* of the file */
+	struct disk_write *writing; /* under way, or NULL */
 	uint64_t bytes;          /* of the file, as it will be when the jobs given have ended */
 	uint32_t dirty;          /* dirty values */
 	uint32_t clean;          /* clean values */
 	uint32_t dirty_slot;     /* place in tiering.dirty + 1, 0 = none */
 	uint32_t resident_slot;  /* place in tiering.resident + 1, 0 = none */
 	uint16_t pages;          /* that the file has */
+	uint16_t file_pages;     /* that it was written with: says where everything lies */
 	uint8_t flags;           /* TIERING_* */
 };
 
@@ -58,6 +60,7 @@ struct tiering {
 	struct policy *dirty;              /* records to be written, coldest first */
 	struct policy *resident;           /* records with clean values, coldest first */
 	uint64_t clean_bytes, dirty_bytes; /* slot bytes */
+	uint64_t held_clean_bytes;         /* of clean ones, those with holds */
 	uint64_t disk_bytes;               /* of files, as they will be when the jobs given have ended */
 	uint64_t writing_bytes;            /* of writes under way */
 	uint32_t writes;                   /* under way */
@@ -127,7 +130,10 @@ void demote_disk(struct tiering *t);
 /* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
 
 /* A value's read. One per place, belongs to nobody; wanters are counted and detach one by one, the last one cancels what has not
- * begun. When it has ended its slot is held once for each wanter. Named by number and generation. */
+ * begun. When it has ended its slot is held once for each wanter that asked for that. When its place goes meanwhile
+ * (tiering_freed) it is an orphan: its slot is given back when the read has ended, and nothing becomes of the bytes. Only a wrong
+ * checksum or key, a file that is not there or too short, and an error of the disk that came twice make the value go; anything
+ * else (ENOMEM, EMFILE, ECANCELED) leaves the place as it was. Named by number and generation. */
 struct load_name {
 	uint32_t number, generation;
 };
@@ -135,9 +141,11 @@ struct load_name {
 enum load_state { LOAD_NONE, LOAD_COMING, LOAD_HERE, LOAD_FAILED };
 
 /* Wants the value at @page, @column of @record, which is pinned, in memory, in a grant of @filter. HERE: it is, its slot (*entry)
- * is held once for the caller. COMING: *name was begun or joined (*joined), the caller detaches it in the end. NONE: no
- * slot is to be had now. FAILED: there is no such value any more. */
-enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uint32_t column, struct slots_filter filter,
+ * is held once for the caller (@hold). COMING: *name was begun or joined (*joined), the caller detaches it in the end. NONE: no
+ * slot is to be had now: none is free, none can be demoted; a grant was asked for as PUT_START would. FAILED: there is no such
+ * value any more. Without @hold (GET_START ahead of its transfer) the value ends clean and held by nobody. A load that was
+ * cancelled and is wanted again is begun again. */
+enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uint32_t column, bool hold, struct slots_filter filter,
 			  struct load_name *name, uint32_t *entry, bool *joined);
 /* What became of it. HERE: *entry, held once for the caller, and the caller is detached; FAILED: likewise detached. */
 enum load_state load_ask(struct tiering *t, struct load_name name, uint32_t *entry);
