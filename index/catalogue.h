@@ -63,6 +63,7 @@ bool catalogue_trim(struct catalogue *catalogue, uint64_t id, uint32_t pages, ui
 		    uint64_t file_bytes);
 bool catalogue_pin(struct catalogue *catalogue, uint64_t id, bool pinned);
 bool catalogue_clear(struct catalogue *catalogue); /* all rows */
+void catalogue_behind(struct catalogue *catalogue); /* it lacks something that was never told it */
 /* Everything queued before is committed, or @patience_ns is over: false. */
 bool catalogue_flush(struct catalogue *catalogue, uint64_t patience_ns);
 

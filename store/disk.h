@@ -96,7 +96,7 @@ void disk_piece_drop(struct disk_dir *dir, uint32_t grant);
 
 /* ---- jobs ----------------------------------------------------------------------------------------------------------- */
 
-enum disk_job_kind { DISK_JOB_WRITE, DISK_JOB_READ, DISK_JOB_TRIM, DISK_JOB_REMOVE };
+enum disk_job_kind { DISK_JOB_WRITE, DISK_JOB_READ, DISK_JOB_TRIM, DISK_JOB_REMOVE, DISK_JOB_CLEAR };
 
 struct disk_job {
 	struct disk_job *next; /* the engine's */
@@ -169,6 +169,12 @@ struct disk_trim {
 
 struct disk_remove {
 	struct disk_job job; /* first; a file that is not there is no error */
+};
+
+/* Every file that the namespace has when the names thread comes to it goes: the folders are renamed, synced and emptied by a worker
+ * afterwards. What is written later is not touched. */
+struct disk_clear {
+	struct disk_job job; /* first; no name */
 };
 
 void disk_give(struct disk *disk, struct disk_job *job);

@@ -16,6 +16,10 @@ struct quarantine;
 struct host {
 	struct host_config config;
 	struct grower *grower;
+	struct disk *disk;        /* or NULL */
+	struct mover *mover;      /* where there is a disk */
+	uint64_t disk_limit;      /* bytes of record files when it was opened: sizes the places of namespaces */
+	char disk_text[200];      /* why there is none though it was asked for */
 	struct budget budget; /* of config.memory_bytes */
 
 	_Atomic bool closing;             /* by host_free */

@@ -3,6 +3,7 @@
  * TOUCH, REMOVE, PIN, DRAIN, RESET.
  */
 #include "store/manage.h"
+#include "store/tiering.h"
 
 #include <errno.h>
 #include <string.h>
@@ -320,6 +321,8 @@ int reset_begin(struct reset *call, struct why *why)
 	call->held = 0;
 	lock_take(&space->lock);
 	call->generation = event.number = index_reset(space->index);
+	if (space->tiering)
+		tiering_reset(space->tiering);
 	atomic_store(&space->generation, call->generation);
 	atomic_store(&space->hidden, true);
 	space->stats.resets++;

@@ -13,6 +13,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/tiering.h"
 
 /* ---- without commit ------------------------------------------------------------------------------------------- */
 
@@ -180,10 +181,19 @@ static void settle_value(struct session *session, uint32_t entry)
 	const struct share *share = &space->layout->class[e->class_index].share[e->share];
 
 	index_settle(space->index, entry);
+	if (space->tiering)
+		tiering_committed(space->tiering, entry);
 	space->stats.slots_prepared--;
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
 	session->prepared_bytes -= share->slot_bytes;
+}
+
+static void publish(struct space *space, uint32_t record, const struct index_sink *sink)
+{
+	index_record_publish(space->index, record, sink);
+	if (space->tiering)
+		tiering_published(space->tiering, record);
 }
 
 /* Under the lock: commits the current group as far as @left operations go; true when it is done. */
@@ -202,7 +212,7 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 	if (call->value < group->values)
 		return false;
 	for (; call->record < group->records && *left; call->record++, --*left)
-		index_record_publish(space->index, plan->records.at[call->record], &sink);
+		publish(space, plan->records.at[call->record], &sink);
 	if (call->record < group->records)
 		return false;
 	for (; call->pin < group->pins && *left; call->pin++, --*left)

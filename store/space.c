@@ -17,6 +17,7 @@
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/session_private.h"
+#include "store/tiering.h"
 
 #define SEGMENT_UNIT (2ull << 20)
 #define MIN_HOLLOW 1024u
@@ -39,28 +40,33 @@ static uint64_t layout_least_slot(const struct layout *layout)
 	return least;
 }
 
+/* Entries: slots, then places, then hollow ones; and how many keys can have a name at once. */
+struct ranges {
+	uint32_t slots, places, names;
+};
+
 /* The tables are as large as the whole budget in the smallest slots could need: address space, touched as it fills. */
-static int space_tables(struct space *space, uint64_t budget, uint32_t *ret_entry_limit, uint32_t *ret_names,
-			struct why *why)
+static int space_tables(struct space *space, uint64_t budget, struct ranges *ret, struct why *why)
 {
+	uint64_t places = space->host->disk ? tiering_places(space->layout, space->host->disk_limit) : 0;
 	uint64_t values = budget / layout_least_slot(space->layout);
 	uint64_t entries = align_up(values, TABLES_GRANT_ENTRIES) +
 			   (budget / SEGMENT_UNIT + 1) * (uint64_t)TABLES_GRANT_ENTRIES;
-	uint64_t hollow = align_up(values / 16 + MIN_HOLLOW, TABLES_GRANT_ENTRIES);
-	uint64_t names = values + hollow;
+	uint64_t hollow = align_up((values + places) / 16 + MIN_HOLLOW, TABLES_GRANT_ENTRIES);
+	uint64_t names = values + places + hollow;
 	struct tables_config config;
 	void *memory;
 	size_t bytes;
 
-	if (entries + hollow >= 1u << 31)
+	if (entries + places + hollow >= 1u << 31)
 		return why_set(why, EINVAL, "memory: %llu bytes in values of %llu need %llu entries; the limit is 2^31",
 			       (unsigned long long)budget, (unsigned long long)layout_least_slot(space->layout),
-			       (unsigned long long)(entries + hollow));
+			       (unsigned long long)(entries + places + hollow));
 	config = (struct tables_config){
 		.grants = SLOTS_MAX_GRANTS,
 		.records = (uint32_t)names,
 		.groups = SPACE_GROUPS,
-		.entries = (uint32_t)(entries + hollow),
+		.entries = (uint32_t)(entries + places + hollow),
 		.generation = atomic_load(&space->generation),
 		.identity = space->layout->identity,
 		.fingerprint = space->layout->fingerprint,
@@ -75,8 +81,7 @@ static int space_tables(struct space *space, uint64_t budget, uint32_t *ret_entr
 	space->tables_memory = memory;
 	madvise(memory, bytes, MADV_HUGEPAGE); /* where the host's shmem_enabled is advise: a fifth off GET_START */
 	tables_format(&space->tables, memory, &config);
-	*ret_entry_limit = (uint32_t)entries;
-	*ret_names = (uint32_t)names;
+	*ret = (struct ranges){ (uint32_t)entries, (uint32_t)places, (uint32_t)names };
 	return 0;
 }
 
@@ -194,7 +199,15 @@ static void space_prewarm(struct space *space)
 	}
 }
 
-static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t names, struct why *why)
+static void space_lost(void *context, enum index_loss what, uint32_t record, uint32_t other)
+{
+	struct space *space = context;
+
+	if (space->tiering)
+		tiering_lost(space->tiering, what, record, other);
+}
+
+static int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
 {
 	struct slots_config slots = {
 		.layout = space->layout,
@@ -202,19 +215,21 @@ static int space_index_new(struct space *space, uint32_t entry_limit, uint32_t n
 		.guard = &space->lock,
 		.segment_bytes = segment_bytes(space->segment),
 		.budget_bytes = space->floor_bytes,
-		.entry_limit = entry_limit,
+		.entry_limit = ranges->slots,
 	};
 	struct index_config index = {
 		.layout = space->layout,
 		.tables = &space->tables,
 		.guard = &space->lock,
-		.max_pages = names,
-		.hollow_first = entry_limit,
-		.hollow_count = space->tables.entry_capacity - entry_limit,
+		.max_pages = ranges->names,
+		.hollow_first = ranges->slots + ranges->places,
+		.hollow_count = space->tables.entry_capacity - ranges->slots - ranges->places,
 		.gone = space->host->config.events.record_gone ? space_record_gone : NULL,
 		.gone_context = space,
 		.news = space->host->config.events.note ? space_news : NULL,
 		.news_context = space,
+		.lost = ranges->places ? space_lost : NULL,
+		.lost_context = space,
 	};
 	int r = index_new(&index, &space->index, why);
 
@@ -237,7 +252,7 @@ static void space_capacities(struct space *space)
 static int space_build(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
-	uint32_t entry_limit = 0, names = 0;
+	struct ranges ranges = { 0 };
 	uint64_t floors;
 	int r;
 
@@ -247,8 +262,10 @@ static int space_build(struct space *space, struct why *why)
 			       (unsigned long long)host->config.memory_bytes);
 	space->promised = true;
 	r = space_segment_new(space, host->config.memory_bytes, why);
-	r = r ? r : space_tables(space, host->config.memory_bytes, &entry_limit, &names, why);
-	r = r ? r : space_index_new(space, entry_limit, names, why);
+	r = r ? r : space_tables(space, host->config.memory_bytes, &ranges, why);
+	r = r ? r : space_index_new(space, &ranges, why);
+	if (!r && ranges.places)
+		r = tiering_new(space, host->disk, ranges.slots, ranges.places, why);
 	if (r)
 		return r;
 	space->group_free = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
@@ -256,6 +273,9 @@ static int space_build(struct space *space, struct why *why)
 	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
 	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
+	r = space->tiering ? tiering_restart(space->tiering, why) : 0;
+	if (r)
+		return r;
 	lock_take(&space->lock);
 	space_capacities(space);
 	r = space_cut_floor(space, why);
@@ -311,6 +331,15 @@ void space_unref(struct space **sp)
 	*sp = NULL;
 	if (!space || atomic_fetch_sub(&space->refs, 1) != 1)
 		return;
+	if (space->tiering && space->host->mover)
+		mover_bury(space);
+	else
+		space_free(space);
+}
+
+void space_free(struct space *space)
+{
+	tiering_free(&space->tiering, space->tiering && space->tiering->remove);
 	if (space->promised) {
 		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
 		atomic_store(&space->host->room_made, true);
@@ -383,7 +412,10 @@ static void space_slot_freed(void *context, uint32_t entry)
 {
 	struct space *space = context;
 
-	slots_give(space->slots, entry);
+	if (space->tiering)
+		tiering_freed(space->tiering, entry);
+	else
+		slots_give(space->slots, entry);
 }
 
 struct index_sink space_sink(struct space *space)

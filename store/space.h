@@ -45,6 +45,7 @@ struct space {
 	struct layout *layout;
 	struct segment *segment;
 	struct tier *memory;     /* over the segment */
+	struct tiering *tiering; /* the disk tier, or NULL; set at creation */
 	struct tables tables;
 	void *tables_memory;
 	int tables_fd;
@@ -89,6 +90,8 @@ struct space {
 /* A fresh space with its floor's grants cut; not yet in view. Takes @layout. */
 int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
 	      const struct space_access *access, struct space **ret, struct why *why);
+
+void space_free(struct space *space); /* nobody has a reference; blocks where there is a disk tier */
 
 enum grow_answer {
 	GROW_COMING, /* a grant is on its way now */

@@ -43,7 +43,18 @@
 	x(grants_failed, "grants given up because the host had no memory")                \
 	x(grants_recut, "grants emptied and cut for another class or share")              \
 	x(grants_returned, "grants given back to the host")                               \
-	x(read_errors, "reads of a tier that failed")
+	x(read_errors, "reads of a tier that failed")                                     \
+	x(values_spilled, "values written to disk")                                       \
+	x(bytes_spilled, "bytes of record files written")                                 \
+	x(files_written, "record files written")                                          \
+	x(write_errors, "writes of record files that failed")                             \
+	x(values_demoted, "values that left memory for disk")                             \
+	x(values_promoted, "values read back from disk")                                  \
+	x(bytes_promoted, "bytes of them")                                                \
+	x(loads_failed, "values that could not be read back: misses")                     \
+	x(loads_cancelled, "reads that nobody wanted any more")                           \
+	x(values_expired, "values that went because of their age")                        \
+	x(rows_superseded, "rows that went when the only child had one")
 
 #define STATS_TRANSIENT(x)                                                                 \
 	x(sessions, "sessions attached")                                                  \
@@ -54,7 +65,9 @@
 	x(slots_prepared, "slots of open put plans")                                      \
 	x(slots_quarantined, "slots that wait for a process to be gone")                  \
 	x(groups_open, "put groups neither ended nor acknowledged")                       \
-	x(waiting, "requests that wait for something")
+	x(waiting, "requests that wait for something")                                    \
+	x(loads, "reads of values under way")                                             \
+	x(slots_owed, "slots whose value went while they were held")
 
 struct stats {
 #define X(name, help) uint64_t name;

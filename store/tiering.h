@@ -28,20 +28,25 @@
 #include "store/disk.h"
 #include "store/space.h"
 
+#define TIERING_KNOWN 16u       /* the struct is set up */
 #define TIERING_FILE_ROW 1u     /* the file has a row */
+#define TIERING_TRIM 2u         /* on the list of tiering.trims: the file is longer than the record, or has a row that went */
 #define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
 #define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
 
-/* What the disk tier knows about a record, by its number. All zero: no file, nothing of it in memory that is dirty. */
+/* What the disk tier knows about a record, by its number (tiering_file). The file is described as it will be when the jobs given have
+ * ended; between the record's getting shorter and tiering_flush it is longer than the record and has its old name. */
 struct record_file {
 	uint64_t id;             /* row of the catalogue; 0 = no file */
+	struct key endpoint;     /* of its name; consumed follows from start and pages */
+	uint64_t bytes;          /* its length */
 	struct disk_write *writing; /* under way, or NULL */
-	uint64_t bytes;          /* of the file, as it will be when the jobs given have ended */
 	uint32_t dirty;          /* dirty values */
 	uint32_t clean;          /* clean values */
-	uint32_t dirty_slot;     /* place in tiering.dirty + 1, 0 = none */
-	uint32_t resident_slot;  /* place in tiering.resident + 1, 0 = none */
-	uint16_t pages;          /* that the file has */
+	uint32_t dirty_slot;     /* place in tiering.dirty, INDEX_NONE = none */
+	uint32_t resident_slot;  /* place in tiering.resident, INDEX_NONE = none */
+	uint32_t next_trim;      /* list of tiering.trims */
+	uint16_t pages;          /* that it has */
 	uint16_t file_pages;     /* that it was written with: says where everything lies */
 	uint8_t flags;           /* TIERING_* */
 };
@@ -56,7 +61,11 @@ struct tiering {
 	uint32_t places_used;
 	uint32_t *holds;                   /* [slots] */
 	uint64_t *clean;                   /* bitmap [slots] */
-	struct record_file *files;         /* [records] */
+	struct record_file *files;         /* [records]; through tiering_file */
+	uint32_t trims;                    /* records whose files are to get shorter, through next_trim */
+	uint32_t joining;                  /* the zero-page record whose row has just gone to another (INDEX_JOINED), and */
+	bool joining_named;                /* that one's file has its name already */
+	uint64_t disk_files;
 	struct policy *dirty;              /* records to be written, coldest first */
 	struct policy *resident;           /* records with clean values, coldest first */
 	uint64_t clean_bytes, dirty_bytes; /* slot bytes */
@@ -70,7 +79,11 @@ struct tiering {
 	bool draining;                     /* everything dirty is written, whatever the floor says */
 	int error;                         /* the last failure's errno, and its sentence */
 	char error_text[160];
+	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
+	struct disk_write_list *writing;   /* spill.c: writes under way */
+	_Atomic uint32_t jobs;             /* given to the engine and not ended */
+	bool remove;                       /* the files go with the namespace */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
 	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
 	uint32_t rate_at;
@@ -80,8 +93,8 @@ struct tiering {
 
 /* Gives @space, which is being made, a disk tier in @disk: opens folder and catalogue; the records come with
  * tiering_restart. */
-int tiering_new(struct space *space, struct disk *disk, struct why *why);
-/* No session, no job. @remove: the files go too. Without the lock. */
+int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, uint32_t place_count, struct why *why);
+/* Waits for the jobs under way, then frees; @remove: the files go too. No session is open. Without the lock; blocks. */
 void tiering_free(struct tiering **tiering, bool remove);
 /* Places that a disk of @bytes can need for @layout's values. */
 uint32_t tiering_places(const struct layout *layout, uint64_t bytes);
@@ -96,6 +109,12 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 	return t->clean[slot / 64] >> slot % 64 & 1;
 }
 
+struct record_file *tiering_file(struct tiering *t, uint32_t record);
+static inline bool tiering_has_value(const struct tiering *t, uint32_t entry) /* its entry is a value's (not quarantined, not free) */
+{
+	return t->space->tables.entries[entry].state == ENTRY_VALUE;
+}
+
 uint32_t tiering_place_take(struct tiering *t);             /* INDEX_NONE: none is left */
 void tiering_place_give(struct tiering *t, uint32_t place); /* its entry is ENTRY_FREE */
 void tiering_hold(struct tiering *t, uint32_t slot);
@@ -105,8 +124,25 @@ void tiering_unhold(struct tiering *t, uint32_t slot);      /* the last one make
 void tiering_committed(struct tiering *t, uint32_t entry);  /* after index_settle: its value is dirty */
 void tiering_published(struct tiering *t, uint32_t record); /* after index_record_publish */
 void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: place or slot; before slots_give */
-/* index_config.lost: what the index let go, so that the file follows. */
+/* The value of @slot, which is dirty, is in its record's file from now on; and the other way round. */
+void tiering_make_clean(struct tiering *t, uint32_t slot);
+void tiering_make_dirty(struct tiering *t, uint32_t slot);
+/* The clean value of @slot goes on as @place; the slot is free, or quarantined while it is held. */
+void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place);
+/* The value of @place goes on in @slot, which is clean then; the place is given back. */
+void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot);
+/* index_config.lost: what the index let go, so that the file follows. Removals are given at once; what got shorter is noted. */
 void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t other);
+/* Gives @job, whose done() calls tiering_job_ended last. */
+void tiering_give(struct tiering *t, struct disk_job *job);
+void tiering_job_ended(struct tiering *t); /* without the lock */
+/* Gives the trims that are noted, at most INDEX_STEP_KEYS; true: there are more. Before any write is given, in the same stay, it
+ * has answered false: a name that a record has left may be another one's next. */
+bool tiering_flush(struct tiering *t);
+/* A reset: all files go at once, writes under way are cancelled. In the stay of index_reset, after it. */
+void tiering_reset(struct tiering *t);
+/* Has @record to be written, and is in the order of those? Enters it or takes it out. */
+void tiering_consider(struct tiering *t, uint32_t record);
 
 /* ---- spill.c: writing ------------------------------------------------------------------------------------------------- */
 
@@ -114,6 +150,11 @@ void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t
  * draining, when a size has refused a put. At most TIERING_WRITES_MOST under way. Without the lock, from the tier thread. */
 void spill_run(struct tiering *t);
 uint64_t spill_floor(const struct tiering *t); /* bytes that are to be free or clean */
+void spill_cancel_all(struct tiering *t);      /* a reset: no write under way is to be seen; under the lock */
+/* Under the lock: a put or a load found no slot of (class, share) and nothing to demote: something is written soon. */
+void spill_wish(struct tiering *t, uint32_t class_index, uint32_t share);
+#define TIERING_PLACES_MOST ((1u << 29) - TABLES_GRANT_ENTRIES)
+#define TIERING_CLOSE_NS 5000000000ull /* for what the catalogue has in its queue */
 #define SPILL_WRITES_MOST 16u
 #define SPILL_BYTES_MOST (256ull << 20)
 
@@ -138,6 +179,10 @@ struct load_name {
 	uint32_t number, generation;
 };
 
+int loads_new(struct tiering *t, struct why *why);
+void loads_free(struct tiering *t);
+void load_place_gone(struct tiering *t, uint32_t place); /* its value went or moved: a load of it is an orphan */
+
 enum load_state { LOAD_NONE, LOAD_COMING, LOAD_HERE, LOAD_FAILED };
 
 /* Wants the value at @page, @column of @record, which is pinned, in memory, in a grant of @filter. HERE: it is, its slot (*entry)
@@ -157,10 +202,23 @@ void load_submit(struct tiering *t);
  * absent; -ENOENT; -EIO. Without the lock; blocks. */
 ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, void *to, size_t bytes);
 
+/* ---- mover.c: the thread of the tier -------------------------------------------------------------------------------------- */
+
+/* One for the host: runs spill_run, demote_disk, tiering_flush and what is due for every namespace with a tier; looks again at once when
+ * it is asked, else every 100 ms. Takes no lock while it waits. */
+int mover_new(struct host *host, struct why *why);
+void mover_free(struct host *host);
+void mover_ask(struct host *host);      /* any thread, any lock */
+/* The last reference of a space with a tier is gone: it is torn down by the mover, who may block. */
+void mover_bury(struct space *space);
+
 /* ---- restart.c ------------------------------------------------------------------------------------------------------------ */
 
 /* Fills the index from catalogue and listing, or from the files. Before anyone else knows the space; blocks. */
 int tiering_restart(struct tiering *t, struct why *why);
+int tiering_open_catalogue(struct tiering *t, struct why *why);
+/* namespace.json: what a restart makes the namespace from. Written at its making and when its access changes. Blocks. */
+int tiering_save_space(struct space *space, struct why *why);
 
 /* ---- drain.c -------------------------------------------------------------------------------------------------------------- */
 
