@@ -84,6 +84,8 @@ struct tiering {
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
 	bool remove;                       /* the files go with the namespace */
+	bool fresh, behind;                /* the catalogue, as it was opened */
+	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
 	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
 	uint32_t rate_at;
@@ -139,6 +141,8 @@ void tiering_job_ended(struct tiering *t); /* without the lock */
 /* Gives the trims that are noted, at most INDEX_STEP_KEYS; true: there are more. Before any write is given, in the same stay, it
  * has answered false: a name that a record has left may be another one's next. */
 bool tiering_flush(struct tiering *t);
+/* A file that no record has goes. */
+void tiering_remove_file(struct tiering *t, uint64_t consumed, const struct key *endpoint);
 /* A reset: all files go at once, writes under way are cancelled. In the stay of index_reset, after it. */
 void tiering_reset(struct tiering *t);
 /* Has @record to be written, and is in the order of those? Enters it or takes it out. */
