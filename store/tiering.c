@@ -484,6 +484,12 @@ void tiering_reset(struct tiering *t)
 		tiering_give(t, &clear->job);
 }
 
+size_t tiering_memory_bytes(const struct tiering *t)
+{
+	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +
+	       policy_lru.memory_bytes(t->dirty) + policy_lru.memory_bytes(t->resident);
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------- */
 
 uint32_t tiering_places(const struct layout *layout, uint64_t bytes)
