@@ -94,6 +94,25 @@ static ALWAYS_INLINE void prefetch_record(const struct index *index, uint32_t re
 	__builtin_prefetch(&index->tables->records[record].start, 1);
 }
 
+/* What probably waits for the pages of @a. */
+static ALWAYS_INLINE void prefetch_orphans(const struct index *index, const struct index_adoption *a)
+{
+	const struct keymap *map = &index->orphans;
+
+	for (uint32_t i = 0; i < a->pages && i < INDEX_STEP_KEYS && map->count; i++) {
+		uint64_t hash = keymap_hash(map, &a->keys[i]);
+		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash)];
+		uint32_t match = keymap_match(bucket, keymap_tag(hash));
+
+		if (!match)
+			continue;
+		uint32_t orphan = bucket->ref[__builtin_ctz(match)];
+
+		prefetch_record(index, orphan);
+		__builtin_prefetch(&index->tables->records[orphan].parent_key);
+	}
+}
+
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
 /* Values of a place with its name, which nobody has. False: somebody has it. */
@@ -253,6 +272,7 @@ int index_adopt(struct index *index, struct index_adoption *a, uint32_t *ret)
 	uint32_t before = prefetch_parent(index, a);
 	uint32_t named = adopt_names(index, r, a);
 
+	prefetch_orphans(index, a);
 	if (before != INDEX_NONE)
 		prefetch_record(index, index->tables->entries[before].record);
 	if (named <= a->pages) {
