@@ -189,6 +189,7 @@ struct disk_report {
 	uint32_t workers, jobs;
 	bool uring, direct;
 	uint32_t buffers_registered;
+	size_t memory_bytes; /* bounce memory, queues */
 };
 void disk_report(struct disk *disk, struct disk_report *ret);
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "store/base/clock.h"
@@ -197,14 +198,20 @@ static bool in_buffer(const struct uring_queue *q, int32_t buffer, const struct 
 
 /* ---- to the kernel ---------------------------------------------------------------------------------------------- */
 
+/* The system call itself: liburing 2.3 has a function for it that its library does not export. */
+static int enable(struct io_uring *ring)
+{
+	return syscall(__NR_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0 ? -errno : 0;
+}
+
 static int set_going(struct uring_queue *q)
 {
 	if (q->going)
 		return 0;
-	int r = q->flags & IORING_SETUP_R_DISABLED ? io_uring_enable_rings(&q->ring) : 0;
+	int r = q->flags & IORING_SETUP_R_DISABLED ? enable(&q->ring) : 0;
 
-	q->going = r >= 0;
-	return r < 0 ? r : 0;
+	q->going = r == 0;
+	return r;
 }
 
 static struct io_uring_sqe *next_entry(struct uring_queue *q)

@@ -22,6 +22,7 @@
 #define HOST_MAX_NAME 64u /* bytes of a namespace's name: [A-Za-z0-9._-], not beginning with a dot */
 #define HOST_MIN_MEMORY (16ull << 20)
 
+struct disk_ops;
 struct host;
 struct space;
 struct session;
@@ -95,6 +96,7 @@ struct host_config {
 	bool disk_only;             /* memory is intake alone: everything is written at once and leaves when it is not in use */
 	bool disk_plain;            /* without io_uring */
 	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
+	struct disk_ops *disk_ops;  /* for tests: what the engine is to use, its own from then on; or NULL */
 	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
 	struct host_events events;
 };

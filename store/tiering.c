@@ -295,7 +295,7 @@ void tiering_give(struct tiering *t, struct disk_job *job)
 	disk_give(t->disk, job);
 }
 
-static void give_removal(struct tiering *t, uint64_t consumed, const struct key *endpoint)
+void tiering_remove_file(struct tiering *t, uint64_t consumed, const struct key *endpoint)
 {
 	struct disk_remove *removal = job_make(t, sizeof(*removal), DISK_JOB_REMOVE, consumed, endpoint);
 
@@ -335,11 +335,11 @@ static void record_lost(struct tiering *t, uint32_t record)
 
 		write_cancel(f);
 		if (current && !t->closed && !named && !f->id)
-			give_removal(t, consumed, &endpoint);
+			tiering_remove_file(t, consumed, &endpoint);
 	}
 	if (f->id && current) {
 		if (!t->closed && !named)
-			give_removal(t, file_consumed(t, record), &f->endpoint);
+			tiering_remove_file(t, file_consumed(t, record), &f->endpoint);
 		file_goes(t, f);
 	}
 	if (current && f->dirty_slot != INDEX_NONE)
@@ -364,7 +364,7 @@ static void write_outlived(struct tiering *t, uint32_t record)
 	consumed = f->writing->job.consumed;
 	write_cancel(f);
 	if (!f->id && !t->closed)
-		give_removal(t, consumed, &endpoint);
+		tiering_remove_file(t, consumed, &endpoint);
 	tiering_consider(t, record);
 }
 
@@ -482,6 +482,12 @@ void tiering_reset(struct tiering *t)
 	clear = t->closed ? NULL : job_make(t, sizeof(*clear), DISK_JOB_CLEAR, 0, NULL);
 	if (clear)
 		tiering_give(t, &clear->job);
+}
+
+size_t tiering_memory_bytes(const struct tiering *t)
+{
+	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +
+	       policy_lru.memory_bytes(t->dirty) + policy_lru.memory_bytes(t->resident);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ struct tiering {
 	uint64_t retry_ns;                 /* no write before then: the last one failed */
 	uint32_t failures;                 /* writes in a row that failed */
 	bool closed;                       /* the disk has failed: dirty counts as clean, nothing is read or written */
-	bool draining;                     /* everything dirty is written, whatever the floor says */
+	uint32_t draining, drain_newest;   /* drains under way: everything dirty is written; the newest endpoints first */
 	int error;                         /* the last failure's errno, and its sentence */
 	char error_text[160];
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
@@ -84,6 +84,8 @@ struct tiering {
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
 	bool remove;                       /* the files go with the namespace */
+	bool fresh, behind;                /* the catalogue, as it was opened */
+	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
 	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
 	uint32_t rate_at;
@@ -109,6 +111,7 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 	return t->clean[slot / 64] >> slot % 64 & 1;
 }
 
+size_t tiering_memory_bytes(const struct tiering *t); /* touched, about: arrays, orders, loads */
 struct record_file *tiering_file(struct tiering *t, uint32_t record);
 static inline bool tiering_has_value(const struct tiering *t, uint32_t entry) /* its entry is a value's (not quarantined, not free) */
 {
@@ -139,6 +142,8 @@ void tiering_job_ended(struct tiering *t); /* without the lock */
 /* Gives the trims that are noted, at most INDEX_STEP_KEYS; true: there are more. Before any write is given, in the same stay, it
  * has answered false: a name that a record has left may be another one's next. */
 bool tiering_flush(struct tiering *t);
+/* A file that no record has goes. */
+void tiering_remove_file(struct tiering *t, uint64_t consumed, const struct key *endpoint);
 /* A reset: all files go at once, writes under way are cancelled. In the stay of index_reset, after it. */
 void tiering_reset(struct tiering *t);
 /* Has @record to be written, and is in the order of those? Enters it or takes it out. */
@@ -209,6 +214,7 @@ ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation
 int mover_new(struct host *host, struct why *why);
 void mover_free(struct host *host);
 void mover_ask(struct host *host);      /* any thread, any lock */
+uint64_t mover_limit(struct host *host); /* bytes of record files that there may be now */
 /* The last reference of a space with a tier is gone: it is torn down by the mover, who may block. */
 void mover_bury(struct space *space);
 
@@ -220,10 +226,5 @@ int tiering_open_catalogue(struct tiering *t, struct why *why);
 /* namespace.json: what a restart makes the namespace from. Written at its making and when its access changes. Blocks. */
 int tiering_save_space(struct space *space, struct why *why);
 
-/* ---- drain.c -------------------------------------------------------------------------------------------------------------- */
-
-enum tiering_drain { TIERING_DRAIN_NONE, TIERING_DRAIN_FULL, TIERING_DRAIN_BOUNDED };
-/* Has everything dirty written, newest endpoints first when bounded, until @deadline_ns. Without the lock; blocks. Dirty bytes left. */
-uint64_t tiering_drain(struct tiering *t, enum tiering_drain how, uint64_t deadline_ns);
 
 #endif
