@@ -46,6 +46,7 @@ struct catalogue_row {
 	const uint16_t *alias;  /* [page columns + row columns], or NULL = each is stored */
 	uint32_t alias_count;
 	uint32_t pages, flags, whole_count; /* flags: CATALOGUE_* */
+	uint32_t file_pages;    /* it was written with */
 };
 /* The first three are RECORD_FILE_ROOT, _WHOLE and _ROW (store/record_file.h). The bits of `absent` for row columns lie where the
  * pages that the file was written with put them; without CATALOGUE_ROW they mean nothing. */

@@ -760,6 +760,7 @@ static void add_row(struct tiering *t, struct spill *s, uint64_t id, const uint8
 		.alias = s->write.alias,
 		.alias_count = layout->page_columns + layout->row_columns,
 		.pages = of->pages,
+		.file_pages = of->pages,
 		.flags = of->flags | (pinned ? CATALOGUE_PINNED : 0),
 		.whole_count = of->whole_count,
 	};
