@@ -50,10 +50,6 @@ enum host_event_kind {
 	HOST_EVENT_SPACE_REMOVED,
 	HOST_EVENT_SESSION_ATTACHED, /* number = session, pid */
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
-	HOST_EVENT_SPILLED,     /* record, pages, bytes: of its file */
-	HOST_EVENT_DEMOTED,     /* bytes of slots that clean values have left */
-	HOST_EVENT_EXPIRED,     /* record, pages: it goes because of its age */
-	HOST_EVENT_DISK,        /* number = errno: the disk tier fails, or is closed (host_disk_report says) */
 };
 
 enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST };
