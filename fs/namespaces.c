@@ -358,11 +358,65 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	return r;
 }
 
+/* The disk knows another namespace of a name that is there: the one of the run folder, which was there last, has it. */
+static void judge_clash(struct namespaces *n, const char *name, const struct layout *layout)
+{
+	struct namespace_info info;
+
+	if (namespaces_find(n, name, &info))
+		return;
+	if (info.space && memcmp(space_layout(info.space)->fingerprint, layout->fingerprint, sizeof(layout->fingerprint)))
+		log_warning("the disk holds another namespace %s, of another layout: its files stay unused; remove the one that "
+			"is there and start again to have them",
+			name);
+	space_unref(&info.space);
+}
+
+static bool is_there(struct namespaces *n, const char *name)
+{
+	lock_take(&n->lock);
+	bool there = by_name(n, name);
+	lock_drop(&n->lock);
+	return there;
+}
+
+static void restore_from_disk(
+	void *context, const char *name, const char *text, size_t bytes, const struct space_access *access)
+{
+	struct namespaces *n = context;
+	struct why why = WHY_INIT;
+	struct layout *layout;
+	struct space *space = NULL;
+	uint64_t number;
+	int r = host_check_name(name, strlen(name), &why);
+
+	if (!r)
+		r = layout_parse(text, bytes, &layout, &why);
+	if (!r && is_there(n, name)) {
+		judge_clash(n, name, layout);
+		layout_free(&layout);
+		return;
+	}
+	if (!r)
+		r = host_space_create(n->fs->host, name, layout, access, &space, &why);
+	if (!r)
+		r = add(n, name, access, space, &number, &why);
+	if (r) {
+		space_unref(&space);
+		log_error("namespace %.64s is not made again from the disk: %s", name, why.text);
+		return;
+	}
+	remember(n, number);
+	log_info("namespace %s is made again from the disk", name);
+}
+
 void namespaces_restore(struct namespaces *n)
 {
+	struct host_disk_report disk;
 	char path[RUNDIR_PATH_BYTES];
 	struct dirent *e;
 
+	host_disk_report(n->fs->host, &disk);
 	rundir_path(&n->fs->dir, "spaces", path);
 	DIR *d = opendir(path);
 	while (d && (e = readdir(d))) {
@@ -374,10 +428,12 @@ void namespaces_restore(struct namespaces *n)
 		if (restore_one(n, e->d_name, &why))
 			log_error("namespace %s is not made again: %s", e->d_name, why.text);
 		else
-			log_info("namespace %s is made again, empty", e->d_name);
+			log_info("namespace %s is made again%s", e->d_name,
+				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL ? "" : ", empty");
 	}
 	if (d)
 		closedir(d);
+	host_disk_spaces(n->fs->host, restore_from_disk, n);
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

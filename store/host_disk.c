@@ -53,3 +53,16 @@ ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t gen
 	(void)bytes;
 	return -ENOENT;
 }
+
+int disk_check(const char *path, const struct disk_check_options *options, bool (*progress)(void *context, uint64_t done, uint64_t goal),
+	       void (*finding)(void *context, const char *file, const char *what), void *context, struct disk_check_report *ret,
+	       struct why *why)
+{
+	(void)path;
+	(void)options;
+	(void)progress;
+	(void)finding;
+	(void)context;
+	(void)ret;
+	return why_set(why, ENODEV, "there is no disk tier");
+}
