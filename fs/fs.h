@@ -66,6 +66,7 @@ struct fs {
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
+	_Atomic bool hurry;    /* nothing is to be written down any more */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int populated;         /* eventfd: a namespace has its floor; the doorman reads it */
 	int over;              /* eventfd: readable once the end has come; never read */

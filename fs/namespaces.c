@@ -380,34 +380,73 @@ static bool is_there(struct namespaces *n, const char *name)
 	return there;
 }
 
-static void restore_from_disk(
-	void *context, const char *name, const char *text, size_t bytes, const struct space_access *access)
-{
-	struct namespaces *n = context;
-	struct why why = WHY_INIT;
-	struct layout *layout;
-	struct space *space = NULL;
-	uint64_t number;
-	int r = host_check_name(name, strlen(name), &why);
+/* What the disk holds, until all of it is known. */
+struct found {
+	unsigned count;
+	struct found_one {
+		char name[HOST_MAX_NAME + 1];
+		struct layout *layout;
+		struct space_access access;
+	} *at;
+};
 
+static void note_found(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access)
+{
+	struct found *found = context;
+	struct why why = WHY_INIT;
+	struct layout *layout = NULL;
+	struct found_one *more = realloc(found->at, (found->count + 1) * sizeof(*more));
+	int r = more ? host_check_name(name, strlen(name), &why) : why_set(&why, ENOMEM, "no memory");
+
+	found->at = more ? more : found->at;
 	if (!r)
 		r = layout_parse(text, bytes, &layout, &why);
-	if (!r && is_there(n, name)) {
-		judge_clash(n, name, layout);
-		layout_free(&layout);
-		return;
-	}
-	if (!r)
-		r = host_space_create(n->fs->host, name, layout, access, &space, &why);
-	if (!r)
-		r = add(n, name, access, space, &number, &why);
 	if (r) {
-		space_unref(&space);
 		log_error("namespace %.64s is not made again from the disk: %s", name, why.text);
 		return;
 	}
+	struct found_one *one = &found->at[found->count++];
+	*one = (struct found_one){.layout = layout, .access = *access};
+	snprintf(one->name, sizeof(one->name), "%s", name);
+}
+
+/* Takes its layout over. */
+static void restore_found(struct namespaces *n, struct found_one *one)
+{
+	struct layout *layout = one->layout;
+	struct why why = WHY_INIT;
+	struct space *space = NULL;
+	uint64_t number;
+
+	one->layout = NULL;
+	if (is_there(n, one->name)) {
+		judge_clash(n, one->name, layout);
+		layout_free(&layout);
+		return;
+	}
+	int r = host_space_create(n->fs->host, one->name, layout, &one->access, &space, &why);
+	if (!r)
+		r = add(n, one->name, &one->access, space, &number, &why);
+	if (r) {
+		space_unref(&space);
+		log_error("namespace %s is not made again from the disk: %s", one->name, why.text);
+		return;
+	}
 	remember(n, number);
-	log_info("namespace %s is made again from the disk", name);
+	log_info("namespace %s is made again from the disk", one->name);
+}
+
+/* Those with a floor of their own first: what is left is shared by the others, whatever order they come in. */
+static void restore_from_disk(struct namespaces *n)
+{
+	struct found found = {0};
+
+	host_disk_spaces(n->fs->host, note_found, &found);
+	for (int own = 1; own >= 0; own--)
+		for (unsigned i = 0; i < found.count; i++)
+			if (found.at[i].layout && (found.at[i].layout->floor_bytes > 0) == own)
+				restore_found(n, &found.at[i]);
+	free(found.at);
 }
 
 void namespaces_restore(struct namespaces *n)
@@ -433,7 +472,7 @@ void namespaces_restore(struct namespaces *n)
 	}
 	if (d)
 		closedir(d);
-	host_disk_spaces(n->fs->host, restore_from_disk, n);
+	restore_from_disk(n);
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

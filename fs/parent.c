@@ -288,12 +288,14 @@ static uint64_t stop_ms(const struct config *config)
 /* A second signal is in a hurry: what is not written down by then is lost. */
 static void hurry(struct parent *p)
 {
-	uint64_t until = clock_now_ns() + STOP_MS * 1000000ull;
+	uint64_t most_ms = STOP_MS + SERVE_DISK_END_MS, until = clock_now_ns() + most_ms * 1000000ull;
 
-	if (p->kill_ns > until) {
-		log_info("a second signal: writing down ends");
-		p->kill_ns = until;
-	}
+	if (p->kill_ns <= until)
+		return;
+	log_info("a second signal: writing down ends");
+	keeper_send(p->keeper, KEEPER_STOP, "", "", 1, -1);
+	p->stop_ms = most_ms;
+	p->kill_ns = until;
 }
 
 static void begin_stop(struct parent *p)

@@ -231,7 +231,22 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 
 /* ---- writing down -------------------------------------------------------------------------------------------- */
 
-/* Nothing is served any more. The parent waits as long (fs/parent.c). */
+/* False: the parent is in a hurry, or gone. */
+static bool may_go_on(void *context, uint64_t done, uint64_t goal)
+{
+	struct fs *fs = context;
+	struct keeper_message m;
+	int fd, r;
+
+	while ((r = keeper_receive(fs->keeper, &m, &fd)) == 1) {
+		closep(&fd);
+		if (m.kind == KEEPER_STOP && m.number)
+			atomic_store(&fs->hurry, true);
+	}
+	return r == -EAGAIN && !atomic_load(&fs->hurry);
+}
+
+/* Nothing is served any more, and nobody else reads what the parent says, which waits as long (fs/parent.c). */
 static void write_down(struct fs *fs)
 {
 	bool newest;
@@ -240,8 +255,8 @@ static void write_down(struct fs *fs)
 
 	if (!seconds || atomic_load(&fs->orphaned))
 		return;
-	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull, NULL,
-		NULL, &left, &why);
+	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull,
+		may_go_on, fs, &left, &why);
 	uint64_t took_ms = (clock_now_ns() - began) / 1000000;
 
 	if (r)
