@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -253,6 +254,21 @@ def test_a_restart_has_names_and_bytes(with_disk):
     assert header(d, record)["tiers"] == "disk", "a look at it brings nothing back"
     assert get(d) == bytes_of(keys_of(1))
     assert header(d, record)["tiers"] == "memory,disk"
+
+
+def test_a_second_signal_ends_the_writing_down(with_disk):
+    d = with_disk
+    d.stop()
+    d.options += ["--drain", "full"]
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    d.namespace("x")
+    for chain in range(50):
+        put(d, chain)
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "info: stopping" in d.log().split("serving")[-1], 5 * d.slower, "the end's beginning")
+    status, _ = d.stop(seconds=10)
+    assert status == 0 and ("a second signal" in d.log() or "everything is written down" in d.log())
 
 
 def test_a_removed_namespace_stays_away(with_disk, folder):
