@@ -738,6 +738,12 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(table_bytes);
 	REPORT(prewarm_done);
 	REPORT(prewarm_goal);
+	REPORT(disk_bytes);
+	REPORT(disk_files);
+	REPORT(disk_values);
+	REPORT(dirty_bytes);
+	REPORT(clean_bytes);
+	REPORT(spill_floor_bytes);
 	for (uint32_t i = 0; space_class(space, i, &class); i++) {
 		char name[3][LAYOUT_MAX_NAME + 32];
 		const char *of = space->layout->class[class.class_index].name;
