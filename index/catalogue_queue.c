@@ -408,14 +408,6 @@ static bool queue_change(struct catalogue *c, struct change *change)
 	return fits;
 }
 
-void catalogue_behind(struct catalogue *c)
-{
-	lock_take(&c->lock);
-	c->lost = true;
-	lock_cond_wake_all(&c->work);
-	lock_drop(&c->lock);
-}
-
 static struct change *new_change(enum change_kind kind, uint64_t id, uint64_t bytes_behind)
 {
 	struct change *change = calloc(1, sizeof(*change) + bytes_behind);
