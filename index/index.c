@@ -39,6 +39,10 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 		return why_set(why, EINVAL, "hollow entries %u + %u lie beyond the tables' %u", config->hollow_first,
 			config->hollow_count, tables->entry_capacity);
 
+	if ((uint64_t)config->place_first + config->place_count > tables->entry_capacity)
+		return why_set(why, EINVAL, "places %u + %u lie beyond the tables' %u entries", config->place_first,
+			config->place_count, tables->entry_capacity);
+
 	struct index *index = calloc(1, sizeof(*index));
 	struct policy_view views[2];
 
@@ -53,10 +57,15 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->era = (uint32_t)tables->header->generation;
 	index->hollow_first = config->hollow_first;
 	index->hollow_count = config->hollow_count;
+	index->place_first = config->place_first;
+	index->place_count = config->place_count;
+	index->settle_at = INDEX_NONE;
 	index->gone = config->gone;
 	index->gone_context = config->gone_context;
 	index->news = config->news;
 	index->news_context = config->news_context;
+	index->on_loss = config->lost;
+	index->on_loss_context = config->lost_context;
 	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();

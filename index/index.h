@@ -87,12 +87,24 @@ enum index_news_kind {
 };
 enum index_why { INDEX_WHY_ROOM, INDEX_WHY_HAND, INDEX_WHY_LOST }; /* of what went */
 
-/* What the disk tier has to follow: a record's file is truncated, renamed or removed after it. */
+/* What the disk tier has to follow: a record's file is truncated, renamed or removed after it.
+ *
+ * Told of records that are LIVE, or were when a reset hid them, once for each happening and in the order of happening. The
+ * entries of what went are ENTRY_FREE and have been sunk by then. Only settled values count: what a group under way takes
+ * back was never told of as come.
+ *   - A record that goes is told of by RECORD alone, whatever of it went in the same call; also when it keeps its number
+ *     for a while since it is pinned, or since a reset hid it: then when the number is given back, and until then nothing
+ *     else of it.
+ *   - What stays but lost its row and its end: ROW, then PAGES once, however many pages went. Neither if not so.
+ *   - A value that went by itself while the record stays as long as it was, and settled values at the row if it was the
+ *     row's: VALUE, for each of them.
+ *   - A twin's row has moved: JOINED of the survivor, whose name, flags and ring are final, then RECORD of the other one.
+ *   - Of a WHOLE ring: RECORD of each member, then what became of the records that they hung off. */
 enum index_loss {
 	INDEX_LOST_RECORD, /* all of it: its number is given back after the call; its name is still what it was */
 	INDEX_LOST_PAGES,  /* it is shorter and is named otherwise now */
-	INDEX_LOST_ROW,    /* nothing stands at its row any more */
-	INDEX_LOST_VALUE,  /* a value within it went and others after it stay */
+	INDEX_LOST_ROW,    /* no settled value stands at its row any more */
+	INDEX_LOST_VALUE,  /* a value of it went, and it stays as long as it was */
 	INDEX_JOINED,      /* the row of @other, which is lost next, is its own now */
 };
 
@@ -102,6 +114,7 @@ struct index_config {
 	struct lock *guard;          /* the space lock */
 	uint32_t max_pages;          /* sizes the map: pages and rows that can have a name at once */
 	uint32_t hollow_first, hollow_count; /* entries that the index may use for hollow pages */
+	uint32_t place_first, place_count;   /* entries that are places on disk, in no grant; count 0 = no disk */
 	/* A visible record whose name somebody may have cached (RECORD_FLAG_KNOWN) is gone or named otherwise now. Under the
 	 * lock; may only note it. NULL = nobody wants to know. */
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
@@ -111,7 +124,8 @@ struct index_config {
 	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
 		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
 	void *news_context;
-	/* Of LIVE records, under the lock, whatever the reason; may only note it. Silent during index_rebuild. NULL = no disk. */
+	/* Of LIVE records, under the lock, whatever the reason; may only note it and ask index_record_name and
+	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
 };
@@ -247,8 +261,9 @@ void index_record_publish(struct index *index, uint32_t record, const struct ind
  * @quarantine: the entry is left ENTRY_QUARANTINED and nothing is sunk; else it is sunk. */
 void index_value_drop(struct index *index, uint32_t entry, bool quarantine, const struct index_sink *sink);
 /* The committed, settled value of @from is the one of @to, which is ENTRY_FREE, from now on; @from becomes ENTRY_FREE and is not
- * sunk. Nothing else changes: name, recency, orders, pins. A process that dies in between leaves both: a rebuild keeps the
- * lower number. */
+ * sunk. Nothing else changes: name, recency, orders, pins; nobody is told. Of any record, also one that is pinned, held or
+ * hidden by a reset. In constant time. A process that dies in between leaves both: a rebuild keeps the lower number and
+ * frees the other, which is not sunk. */
 void index_value_move(struct index *index, uint32_t from, uint32_t to);
 /* A quarantined entry becomes ENTRY_FREE; its slot may be given back. */
 void index_quarantine_end(struct index *index, uint32_t entry);
@@ -360,37 +375,49 @@ int index_record_restorable(struct index *index, struct index_walk *walk, uint32
 /* Gives a walk up that answered INDEX_E_MORE last. */
 void index_walk_end(struct index *index, struct index_walk *walk);
 
-/* ---- coming back from disk -------------------------------------------------------------------------------------- */
+/* ---- coming back from disk (adopt.c) --------------------------------------------------------------------------- */
 
-/* A record as a catalogue or a file describes it. */
+/* A record as a catalogue or a file describes it. All of it stays the caller's. */
 struct index_adoption {
 	const struct key *parent;  /* NULL = root */
 	const struct key *endpoint; /* of a record without pages */
 	const struct key *keys;    /* [pages] */
 	const uint32_t *entries;   /* [pages][page columns], then [row columns]: ENTRY_FREE entries, INDEX_NONE = no value */
 	uint64_t start;            /* tokens before the first page; of a record without pages: at its endpoint */
-	uint32_t pages;
+	uint32_t pages;            /* at most INDEX_PAGE_ROW - 1 */
 	uint32_t flags;            /* RECORD_WHOLE, RECORD_PINNED */
 	uint32_t whole_ring;       /* a record of the same WHOLE group, or INDEX_NONE */
 	uint32_t created_s, last_use_s;
-	uint32_t tick;             /* last use, for the orders */
-	uint32_t twice_at;         /* out, of INDEX_E_TWICE: the first page that is known already, INDEX_PAGE_ROW: the row alone */
+	uint32_t tick;             /* last use, for the orders; one later than now is now */
 };
 enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
 /* Makes it a LIVE record with committed values, as if it had been put and published, without news. Orphans are linked as they
- * come. 0 and *ret its number; INDEX_E_TWICE: a page of it or its row is known already (nothing was changed); INDEX_E_FULL. */
-int index_adopt(struct index *index, struct index_adoption *adoption, uint32_t *ret);
-/* After the last of many: no record was used later than what it hangs off. Ends in bounded stays: call until it is false. */
+ * come, in any order. A page without a value becomes hollow, or has no name when no hollow entry is left. It is in no order,
+ * so no victim, and keeps pages at its end that have no value, until index_adopt_settle has come by.
+ * 0, *ret its number; when it is the twin of a record that is there the two join at once: INDEX_JOINED and INDEX_LOST_RECORD
+ * are told during the call, *ret being its own number by then, and afterwards *ret is the survivor's.
+ * INDEX_E_TWICE: a page of it or its row is known already, or two of its keys are the same; INDEX_E_FULL: no record number,
+ * name or memory is left. Nothing was changed then and *ret is INDEX_NONE. Takes as long as it has pages, whatever their
+ * number, under the lock. A WHOLE group counts as whole as soon as one of it is there: whoever adopts a part only lets that go. */
+int index_adopt(struct index *index, const struct index_adoption *adoption, uint32_t *ret);
+/* Brings near what index_adopt of it will read: for a record some places ahead of the one that is adopted now. Without the
+ * lock or with it. */
+void index_adopt_prefetch(const struct index *index, const struct index_adoption *adoption);
+/* After the last of many: no record was used later than what it hangs off, what has no use at the end of a record goes (and is
+ * told as a loss, not as news), records enter the orders. *cursor is 0 at first. Ends in bounded stays, of some
+ * INDEX_STEP_KEYS records: call until it is false. */
 bool index_adopt_settle(struct index *index, uint32_t *cursor);
 
-uint32_t index_record_last_use(const struct index *index, uint32_t record); /* tick */
+/* Tick of its last use, as the orders see it: of its last page, which was used least recently; of one in a WHOLE ring, the
+ * newest of all its members. */
+uint32_t index_record_last_use(const struct index *index, uint32_t record);
 
 /* ---- proving it ---------------------------------------------------------------------------------------------- */
 
 /* Builds the empty index from the tables alone. What was not committed goes: its entries are quarantined with their group
  * (their clients live on and may still be writing), its groups LOST. Entries that were being made or freed are free
- * afterwards and not sunk: the caller looks at the entries of its grants next. Takes as long as there are granted
- * entries; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
+ * afterwards and not sunk: the caller looks at the entries of its grants and at its places next. Takes as long as there are
+ * granted entries and places that were used; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
 int index_rebuild(struct index *index, struct why *why);
 /* One line per record and per value, sorted, without numbers that a rebuild may change: two indices with the same
  * content describe themselves alike. Committed content only. For tests. */

@@ -13,6 +13,9 @@
  *     its entries; a rebuild frees entries whose record is not in use, and the rest of a broken ring
  *   - a page that turns hollow: its hollow entry is sealed before its last value goes
  *   - a reset: one store to the header's generation. A rebuild takes records of that one alone
+ *   - a value that moves to another entry: that one is unsealed, filled and sealed, then the old one becomes free; a
+ *     rebuild that finds both keeps the lower number, so a slot before a place, and frees the other
+ *   - an adopted record: its entries are sealed first, then it is; a rebuild frees entries whose record is not in use
  *   - twins: the row entries' `record` changes one by one, the survivor takes flags and ring, then the zero-page record
  *     goes; a rebuild joins what it finds on both sides
  */
@@ -62,6 +65,7 @@ struct index {
 	uint32_t held;         /* and how many there are */
 	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
 	uint32_t hollow_first, hollow_count;
+	uint32_t place_first, place_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
 	struct index_counters counters;
 	void (*gone)(void *context, uint64_t consumed, const struct key *endpoint);
@@ -69,11 +73,16 @@ struct index {
 	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
 		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
 	void *news_context;
+	void (*on_loss)(void *context, enum index_loss what, uint32_t record, uint32_t other);
+	void *on_loss_context;
 	enum index_why why; /* of what goes in the call under way */
 	bool rebuilding;
+	bool adopting;       /* records may be in no order and have idle pages at their end: from index_adopt to the end of a settle */
+	uint32_t settle_at;  /* adopt.c: the record from which uses are still to be carried up, INDEX_NONE */
 	struct loss {
 		uint32_t record; /* that has lost something and is not reviewed yet; INDEX_NONE */
 		bool row;        /* its row went */
+		bool value;      /* a settled value went by itself */
 		uint32_t pages;  /* as it was before, like the next two */
 		uint64_t consumed;
 		struct key endpoint;
@@ -291,8 +300,42 @@ void hollow_pool_init(struct index *index);
 uint32_t hollow_make(struct index *index, uint32_t record, uint32_t page, const struct key *key);
 void hollow_free(struct index *index, uint32_t entry);
 
+static inline bool is_place(const struct index *index, uint32_t entry)
+{
+	return entry - index->place_first < index->place_count;
+}
+
+/* Before @entry, which is to be filled: a rebuild looks at places below the mark alone. */
+static inline void place_mark(struct index *index, uint32_t entry)
+{
+	struct tables_header *header = index->tables->header;
+
+	if (is_place(index, entry) && entry >= header->places_high)
+		__atomic_store_n(&header->places_high, entry + 1, __ATOMIC_RELEASE);
+}
+
+/* The entry of a value that is about to get its name. */
+static inline void entry_fill(struct index *index, uint32_t entry, const struct key *key, uint32_t record, uint32_t page,
+	uint32_t class_index, uint32_t share, uint32_t group)
+{
+	struct entry *e = &index->tables->entries[entry];
+
+	assert(e->state == ENTRY_FREE);
+	tables_unseal(&e->check);
+	e->key = *key;
+	e->record = record;
+	e->page = (uint16_t)page;
+	e->class_index = (uint8_t)class_index;
+	e->share = (uint8_t)share;
+	e->group = group;
+	e->state = ENTRY_VALUE;
+	tables_seal_entry(e, entry);
+}
+
 /* ---- value.c ------------------------------------------------------------------------------------------------- */
 
+/* The word of the value of @entry, and its record. */
+uint32_t *value_word(const struct index *index, uint32_t entry, struct record **ret_record);
 /* index_value_drop, told as gone because of @why. */
 void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index_why why, const struct index_sink *sink);
 
@@ -325,7 +368,10 @@ void news_row_joined(struct index *index, const struct record *r); /* the first 
 void news_gone(struct index *index, const struct record *r);       /* it is about to be freed */
 void loss_begin(struct index *index, const struct record *r);      /* its length or row is about to go */
 void loss_row(struct index *index, const struct record *r);        /* the same: a row with committed values */
+void loss_value(struct index *index, const struct record *r);      /* the same: one settled value */
 void loss_end(struct index *index, const struct record *r);        /* it is reviewed: what came of it */
+void lost_record(struct index *index, const struct record *r);     /* its number is about to be given back */
+void lost_joined(struct index *index, const struct record *r, uint32_t zero); /* the row of @zero is its own now */
 
 /* ---- evict.c --------------------------------------------------------------------------------------------------- */
 

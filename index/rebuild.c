@@ -3,7 +3,8 @@
  * The index from its tables alone, after a process that may have been killed between any two stores.
  *
  *   1. groups and records that are intact; records get blocks as long as they say they are
- *   2. values and hollow entries go to their places; what is torn, stale or contradicts its record becomes free
+ *   2. values and hollow entries go to their places; what is torn, stale or contradicts its record becomes free, and
+ *      so does the higher number of a value that was being moved
  *   3. what was not committed leaves the places: its entries are quarantined, for their clients may still be writing;
  *      everything left is settled and its records are LIVE
  *   4. broken WHOLE rings go
@@ -141,8 +142,11 @@ static bool load_value(struct index *index, uint32_t entry)
 		return false;
 	uint32_t *word = &words[layout_column(l, e->class_index, e->share)];
 
-	if (*word != WORD_NONE)
-		return false;
+	if (*word != WORD_NONE) { /* it was being moved: the lower number stays, whichever comes first */
+		if (*word & WORD_HOLLOW || (*word & WORD_ENTRY) < entry)
+			return false;
+		tables_entry_set_state(index->tables, *word & WORD_ENTRY, ENTRY_FREE);
+	}
 	*word = entry | (group_committed(index->tables, e->group) ? 0 : WORD_PREPARED);
 	return true;
 }
@@ -163,8 +167,8 @@ static bool load_hollow(struct index *index, uint32_t entry)
 	return true;
 }
 
-/* Entries of grants alone: to look at the others would fill the holes of a sparse file. */
-static void for_slots(struct index *index, void (*act)(struct index *index, uint32_t entry))
+/* Entries of grants, and places that were ever used: to look at the others would fill the holes of a sparse file. */
+static void for_values(struct index *index, void (*act)(struct index *index, uint32_t entry))
 {
 	struct tables *tables = index->tables;
 
@@ -177,9 +181,11 @@ static void for_slots(struct index *index, void (*act)(struct index *index, uint
 		for (uint32_t n = grant->first_entry; n < grant->first_entry + grant->slots; n++)
 			act(index, n);
 	}
+	for (uint32_t n = index->place_first; is_place(index, n) && n < tables->header->places_high; n++)
+		act(index, n);
 }
 
-static void load_slot(struct index *index, uint32_t n)
+static void load_entry(struct index *index, uint32_t n)
 {
 	struct tables *tables = index->tables;
 	const struct entry *e = &tables->entries[n];
@@ -197,7 +203,7 @@ static void entries_load(struct index *index)
 	struct tables *tables = index->tables;
 	uint32_t pool_end = index->hollow_first + index->hollow_count;
 
-	for_slots(index, load_slot);
+	for_values(index, load_entry);
 	index->hollow_top = index->hollow_first;
 	for (uint32_t n = index->hollow_first; n < pool_end; n++) {
 		if (tables->entries[n].state == ENTRY_FREE)
@@ -250,7 +256,7 @@ static bool place_settle(struct index *index, uint32_t record, uint32_t page, bo
 }
 
 /* After the names are safe: entries that no place refers to any more, by a second look at the prepared ones. */
-static void quarantine_slot(struct index *index, uint32_t n)
+static void quarantine_entry(struct index *index, uint32_t n)
 {
 	const struct entry *e = &index->tables->entries[n];
 
@@ -280,7 +286,7 @@ static void records_settle(struct index *index)
 			__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
 		}
 	}
-	for_slots(index, quarantine_slot);
+	for_values(index, quarantine_entry);
 	for (uint32_t n = 0; n < index->record_top; n++)
 		if (index->records[n].state != RECORD_FREE)
 			record_make_live(index, &index->records[n]);

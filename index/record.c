@@ -352,6 +352,7 @@ uint32_t record_free_joined(struct index *index, uint32_t record, const struct i
 	r->block = ARENA_NONE;
 	index->counters.records -= r->state == RECORD_LIVE;
 	index->zero_page_records -= record_is_zero(r);
+	lost_record(index, r);
 	record_give_back_number(index, record);
 	return parent;
 }

@@ -9,7 +9,8 @@
  *
  *   hidden, held by pins or by unsettled values   the last of them goes: index_unpin, index_value_drop, index_settle
  *   hidden, idle                                  found by the walk of index_retire, or by the above
- *   GOING   on the list, unused in the tables     64 pages at a time, from its end
+ *   GOING   on the list, unused in the tables,    64 pages at a time, from its end
+ *           where its name stays what it was
  *   freed
  */
 #include "index/internal.h"
@@ -88,6 +89,7 @@ static uint32_t going_some(struct index *index, uint32_t left, const struct inde
 	arena_free(&index->arena, r->block, block_words(index, r->capacity));
 	r->block = ARENA_NONE;
 	index->hidden--;
+	lost_record(index, r);
 	record_give_back_number(index, record);
 	return left - 1;
 }

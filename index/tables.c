@@ -7,7 +7,6 @@
 
 #define TABLES_VERSION 3u
 #define TABLES_ALIGN 4096u
-#define TABLES_MAX_ENTRIES 0x3fffff00u /* an entry number and two marks fit in a word */
 
 static uint64_t check_word(uint64_t check, uint64_t word)
 {

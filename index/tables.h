@@ -14,6 +14,7 @@
  * tables_group_publish(); afterwards the group's entries are settled (group = 0) at leisure and the group freed.
  *
  *   entry   Free -> Value (group g) -> Value (group 0) -> Free      a value in a slot: entry number = slot number
+ *                                                                   or in a place on disk: a number behind all slots'
  *           Free -> Hollow -> Free                                  the key of a page without values
  *           Value (group g) -> Quarantined -> Free                  nobody knows who still writes there
  *   record  Free -> Used (group g) -> Used (group 0) -> Free
@@ -33,6 +34,7 @@
 #define TABLES_NONE 0xffffffffu
 #define TABLES_PAGE_ROW 0xffffu /* `page` of a row value: it stands at the record's endpoint */
 #define TABLES_HELD_UNIT 4096u
+#define TABLES_MAX_ENTRIES 0x3fffff00u /* an entry number and two marks fit in a word */
 #define TABLES_GRANT_ENTRIES 128u /* a grant's entries begin at a multiple of this */
 
 struct key {
@@ -49,7 +51,7 @@ enum entry_state {
 	ENTRY_QUARANTINED,
 };
 
-/* One slot's value, or a hollow page's key. 64 bytes, one cache line. */
+/* One slot's or place's value, or a hollow page's key. 64 bytes, one cache line. */
 struct entry {
 	struct key key;
 	uint32_t record;
@@ -137,6 +139,7 @@ struct tables_header { /* first page */
 	uint8_t identity[32];
 	uint8_t fingerprint[16];
 	uint64_t check;
+	uint32_t places_high; /* places ever used have lower numbers; rises only, before the place is; not under check */
 };
 
 struct tables {

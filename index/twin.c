@@ -30,9 +30,10 @@ bool twin_join(struct index *index, uint32_t zero)
 	struct record *r = &index->records[record];
 	uint32_t *from = block_row(index, z), *to = block_row(index, r);
 	uint32_t tick = record_last_use(index, z);
+	bool moved = place_has_value(index, z, INDEX_PAGE_ROW);
 
 	assert(!(r->flags & RECORD_FLAG_ROW));
-	if (!place_has_value(index, z, INDEX_PAGE_ROW)) {
+	if (!moved) {
 		place_empty(index, z, INDEX_PAGE_ROW, NULL); /* a hollow row */
 	} else {
 		for (uint32_t i = 0; i < index->row_columns; i++) {
@@ -52,6 +53,8 @@ bool twin_join(struct index *index, uint32_t zero)
 	if ((int32_t)(tick - record_last_use(index, r)) > 0)
 		record_use(index, r, r->pages - 1u, tick);
 	link_move_children(index, zero, record, r->pages - 1u);
+	if (moved)
+		lost_joined(index, r, zero);
 	record_free_joined(index, zero, NULL);
 	candidate_consider(index, record);
 	return true;

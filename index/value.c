@@ -4,7 +4,7 @@
  */
 #include "index/internal.h"
 
-static uint32_t *value_word(const struct index *index, uint32_t entry, struct record **ret_record)
+uint32_t *value_word(const struct index *index, uint32_t entry, struct record **ret_record)
 {
 	const struct entry *e = &index->tables->entries[entry];
 	struct record *r = &index->records[e->record];
@@ -46,24 +46,6 @@ static void value_first(
 	hollow_free(index, hollow);
 }
 
-/* The entry of a value that is about to get its name. */
-static inline void entry_fill(struct index *index, uint32_t entry, const struct key *key, uint32_t record, uint32_t page,
-	uint32_t class_index, uint32_t share, uint32_t group)
-{
-	struct entry *e = &index->tables->entries[entry];
-
-	assert(e->state == ENTRY_FREE && group != 0);
-	tables_unseal(&e->check);
-	e->key = *key;
-	e->record = record;
-	e->page = (uint16_t)page;
-	e->class_index = (uint8_t)class_index;
-	e->share = (uint8_t)share;
-	e->group = group;
-	e->state = ENTRY_VALUE;
-	tables_seal_entry(e, entry);
-}
-
 void index_value_add(struct index *index, uint32_t record, uint16_t page, const struct key *key, uint32_t class_index,
 	uint32_t share, uint32_t entry, uint32_t group)
 {
@@ -79,7 +61,7 @@ void index_value_add(struct index *index, uint32_t record, uint16_t page, const 
 	uint32_t before = place_any(index, r, page);
 	uint32_t hollow = INDEX_NONE;
 
-	assert(column < n && !word_is_value(words[column]));
+	assert(column < n && !word_is_value(words[column]) && group != 0);
 	entry_fill(index, entry, key, record, page, class_index, share, group);
 	if (before != WORD_NONE && before & WORD_HOLLOW) {
 		hollow = before & WORD_ENTRY;
@@ -99,7 +81,7 @@ uint16_t index_page_add(struct index *index, uint32_t record, const struct key *
 	uint32_t column = layout_column(index->layout, class_index, share);
 
 	lock_assert_held(index->guard);
-	assert(!layout_is_row(index->layout, class_index) && column < index->page_columns);
+	assert(!layout_is_row(index->layout, class_index) && column < index->page_columns && group != 0);
 	uint16_t page = record_append(index, r, key);
 
 	entry_fill(index, entry, key, record, page, class_index, share, group);
@@ -107,6 +89,17 @@ uint16_t index_page_add(struct index *index, uint32_t record, const struct key *
 	r->unsettled++;
 	value_anchor(index, record, page, key, hash, entry);
 	return page;
+}
+
+/* Settled values of the row. */
+static uint32_t row_settled(const struct index *index, const struct record *r)
+{
+	const uint32_t *words = block_row(index, r);
+	uint32_t settled = 0;
+
+	for (uint32_t i = 0; i < index->row_columns; i++)
+		settled += word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
+	return settled;
 }
 
 void index_settle(struct index *index, uint32_t entry)
@@ -127,12 +120,7 @@ void index_settle(struct index *index, uint32_t entry)
 		index->counters.pages += !others;
 		index->mends++;
 	} else if (r->state == RECORD_LIVE) {
-		uint32_t n, committed = 0;
-		const uint32_t *words = place_words(index, r, INDEX_PAGE_ROW, &n);
-
-		for (uint32_t i = 0; i < n; i++)
-			committed += word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
-		if (!committed)
+		if (!row_settled(index, r))
 			news_row_joined(index, r);
 	}
 	*word &= ~WORD_PREPARED;
@@ -171,8 +159,10 @@ void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index
 
 	index->breaks += committed && page != INDEX_PAGE_ROW;
 	index->why = committed ? why : INDEX_WHY_LOST;
-	if (last && committed && page == INDEX_PAGE_ROW)
+	if (committed && page == INDEX_PAGE_ROW && row_settled(index, r) == 1)
 		loss_row(index, r);
+	else if (committed)
+		loss_value(index, r);
 
 	if (last && name_needed(r, page, record_hidden(index, r)))
 		hollow = hollow_make(index, record, page, &e->key);

@@ -58,10 +58,10 @@ static int space_tables(struct space *space, uint64_t budget, struct ranges *ret
 	void *memory;
 	size_t bytes;
 
-	if (entries + places + hollow >= 1u << 31)
-		return why_set(why, EINVAL, "memory: %llu bytes in values of %llu need %llu entries; the limit is 2^31",
+	if (entries + places + hollow > TABLES_MAX_ENTRIES)
+		return why_set(why, EINVAL, "memory: %llu bytes in values of %llu need %llu entries; the limit is %u",
 			       (unsigned long long)budget, (unsigned long long)layout_least_slot(space->layout),
-			       (unsigned long long)(entries + places + hollow));
+			       (unsigned long long)(entries + places + hollow), TABLES_MAX_ENTRIES);
 	config = (struct tables_config){
 		.grants = SLOTS_MAX_GRANTS,
 		.records = (uint32_t)names,
