@@ -28,7 +28,7 @@ static void count_freed(void *context, uint32_t entry)
 	struct index_sink sink = space_sink(c->space);
 
 	c->values++;
-	c->bytes += slots_slot_bytes(c->space->slots, entry);
+	c->bytes += space_value_bytes(c->space, entry);
 	sink.freed(sink.context, entry);
 }
 

@@ -418,6 +418,13 @@ static void space_slot_freed(void *context, uint32_t entry)
 		slots_give(space->slots, entry);
 }
 
+uint64_t space_value_bytes(const struct space *space, uint32_t entry)
+{
+	const struct entry *e = &space->tables.entries[entry];
+
+	return space->layout->class[e->class_index].share[e->share].slot_bytes;
+}
+
 struct index_sink space_sink(struct space *space)
 {
 	return (struct index_sink){ space_slot_freed, space };
@@ -589,6 +596,8 @@ void space_refused(struct space *space, uint64_t session)
 
 void space_room(struct space *space)
 {
+	if (space->tiering && space->tiering->room_waiters)
+		space_committed(space);
 	if (!space->refused)
 		return;
 	space->refused = 0;

@@ -233,7 +233,7 @@ void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot)
 
 /* ---- the file follows ----------------------------------------------------------------------------------------------- */
 
-static uint64_t file_consumed(const struct tiering *t, uint32_t record)
+uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record)
 {
 	const struct record_file *f = &t->files[record];
 
@@ -339,7 +339,7 @@ static void record_lost(struct tiering *t, uint32_t record)
 	}
 	if (f->id && current) {
 		if (!t->closed && !named)
-			give_removal(t, file_consumed(t, record), &f->endpoint);
+			give_removal(t, tiering_file_consumed(t, record), &f->endpoint);
 		file_goes(t, f);
 	}
 	if (current && f->dirty_slot != INDEX_NONE)
@@ -430,7 +430,7 @@ static void trim_give(struct tiering *t, uint32_t record)
 	struct record_file *f = tiering_file(t, record);
 	const struct record *r = index_record(t->space->index, record);
 	bool row = f->flags & TIERING_FILE_ROW && r->flags & RECORD_FLAG_ROW && r->pages == f->pages;
-	struct disk_trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, file_consumed(t, record), &f->endpoint);
+	struct disk_trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, tiering_file_consumed(t, record), &f->endpoint);
 	struct record_file_plan plan;
 	uint64_t bytes;
 
