@@ -35,17 +35,22 @@ static bool adoption_has_row(const struct index *index, const struct index_adopt
 
 /* ---- fetching ahead -------------------------------------------------------------------------------------------- */
 
-static void prefetch_bucket(const struct keymap *map, uint64_t hash)
+/* Inlined by force: a compiler that takes a function that only fetches for one without effect leaves the call out. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE void prefetch_bucket(const struct keymap *map, uint64_t hash)
 {
 	__builtin_prefetch(&map->buckets[keymap_home(map, hash)], 1);
 }
 
-static void prefetch_pages(const struct index *index, const struct index_adoption *a, uint32_t first, uint32_t n)
+static ALWAYS_INLINE void prefetch_pages(const struct index *index, const struct index_adoption *a, uint32_t first, uint32_t n)
 {
 	const uint32_t *entries = a->entries + (size_t)first * index->page_columns;
 
 	for (uint32_t i = 0; i < n; i++)
 		prefetch_bucket(&index->map, keymap_hash(&index->map, &a->keys[first + i]));
+	for (uint32_t i = 0; i < n && index->orphans.count; i++)
+		prefetch_bucket(&index->orphans, keymap_hash(&index->orphans, &a->keys[first + i]));
 	for (uint32_t i = 0; i < n * index->page_columns; i++)
 		if (entries[i] != INDEX_NONE)
 			__builtin_prefetch(&index->tables->entries[entries[i]], 1);
@@ -57,12 +62,35 @@ void index_adopt_prefetch(const struct index *index, const struct index_adoption
 	if (adoption_has_row(index, a))
 		prefetch_bucket(&index->map, row_hash(keymap_hash(&index->map, adoption_endpoint(a))));
 	if (a->parent) {
-		uint64_t hash = keymap_hash(&index->map, a->parent);
-		const struct keymap_bucket *bucket = &index->map.buckets[keymap_home(&index->map, hash)];
-
-		__builtin_prefetch(bucket);
+		prefetch_bucket(&index->map, keymap_hash(&index->map, a->parent));
 		prefetch_bucket(&index->orphans, keymap_hash(&index->orphans, a->parent));
 	}
+}
+
+/* The entry that the parent's key probably has; INDEX_NONE. Its line is fetched. */
+static ALWAYS_INLINE uint32_t prefetch_parent(const struct index *index, const struct index_adoption *a)
+{
+	if (!a->parent)
+		return INDEX_NONE;
+
+	uint64_t hash = keymap_hash(&index->map, a->parent);
+	const struct keymap_bucket *bucket = &index->map.buckets[keymap_home(&index->map, hash)];
+	uint32_t match = keymap_match(bucket, keymap_tag(hash));
+
+	if (!match)
+		return INDEX_NONE;
+	uint32_t entry = bucket->ref[__builtin_ctz(match)];
+
+	__builtin_prefetch(&index->tables->entries[entry]);
+	return entry;
+}
+
+static ALWAYS_INLINE void prefetch_record(const struct index *index, uint32_t record)
+{
+	if (record >= index->record_top)
+		return;
+	__builtin_prefetch(&index->records[record], 1);
+	__builtin_prefetch(&index->tables->records[record].start, 1);
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
@@ -221,8 +249,11 @@ int index_adopt(struct index *index, const struct index_adoption *a, uint32_t *r
 		return INDEX_E_FULL;
 
 	struct record *r = &index->records[number];
+	uint32_t before = prefetch_parent(index, a);
 	uint32_t named = adopt_names(index, r, a);
 
+	if (before != INDEX_NONE)
+		prefetch_record(index, index->tables->entries[before].record);
 	if (named <= a->pages) {
 		adopt_undo(index, number, named);
 		return INDEX_E_TWICE;
@@ -278,6 +309,29 @@ static uint32_t carry_up(struct index *index, uint32_t record)
 	return parent;
 }
 
+#define SETTLE_AHEAD 4u /* records between two stages of fetching what carry_up reads */
+
+/* For records before @number, which are settled next, each one stage further than the one before it: it; its parent; that
+ * one's uses. */
+static ALWAYS_INLINE void prefetch_settle(const struct index *index, uint32_t number)
+{
+	const struct record *r = &index->records[number];
+
+	if (number < 3 * SETTLE_AHEAD)
+		return;
+	prefetch_record(index, number - 3 * SETTLE_AHEAD);
+	r -= 2 * SETTLE_AHEAD;
+	if (settles(index, number - 2 * SETTLE_AHEAD)) {
+		__builtin_prefetch(block_uses(index, r));
+		prefetch_record(index, r->parent);
+	}
+	r += SETTLE_AHEAD;
+	if (settles(index, number - SETTLE_AHEAD) && r->parent != INDEX_NONE)
+		__builtin_prefetch(block_uses(index, &index->records[r->parent]) +
+					   (r->parent_page == INDEX_PAGE_ROW ? 0 : r->parent_page), 1);
+}
+
+/* From the last number to the first: what came last was mostly used last, and what it hangs off is then raised once. */
 bool index_adopt_settle(struct index *index, uint32_t *cursor)
 {
 	lock_assert_held(index->guard);
@@ -285,18 +339,19 @@ bool index_adopt_settle(struct index *index, uint32_t *cursor)
 	void (*news)(void *, enum index_news_kind, enum index_why, uint64_t, const struct key *, uint32_t, uint32_t) =
 		index->news;
 
+	if (*cursor == 0)
+		index->settle_end = index->record_top;
 	index->news = NULL;
 	for (uint32_t looked = 0; looked < INDEX_STEP_KEYS; looked++) {
 		if (index->settle_at != INDEX_NONE && settles(index, index->settle_at)) {
 			index->settle_at = carry_up(index, index->settle_at);
 			continue;
 		}
-		if (*cursor >= index->record_top)
+		if (*cursor >= index->settle_end)
 			break;
-		uint32_t number = (*cursor)++;
+		uint32_t number = index->settle_end - ++*cursor;
 
-		if (*cursor < index->record_top)
-			__builtin_prefetch(&index->records[*cursor]);
+		prefetch_settle(index, number);
 		index->settle_at = INDEX_NONE;
 		if (!settles(index, number))
 			continue;
@@ -304,7 +359,7 @@ bool index_adopt_settle(struct index *index, uint32_t *cursor)
 		record_review(index, number, NULL);
 	}
 	index->news = news;
-	if (*cursor < index->record_top || (index->settle_at != INDEX_NONE && settles(index, index->settle_at)))
+	if (*cursor < index->settle_end || (index->settle_at != INDEX_NONE && settles(index, index->settle_at)))
 		return true;
 	index->settle_at = INDEX_NONE;
 	index->adopting = false;

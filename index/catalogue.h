@@ -5,10 +5,15 @@
  *
  * Writes are handed to a thread of its own, which commits them in batches. The queue is bounded: what does not fit is
  * dropped and the catalogue marks itself behind (meta.behind = 1), and so it does when a write fails or its journal is
- * longer than it may be since somebody reads for long: a restart then lists the files it does not know. It is never on the
- * path of a put, a get or a look-up: all calls but open, load and close return at once.
+ * longer than it may be since somebody reads for long. It is never on the path of a put, a get or a look-up: all calls but
+ * open, load, flush and close return at once, and nothing that goes wrong here is an error of anybody else's.
  *
- * Rows are appended with growing ids and never indexed by their keys. Schema: docs/on-disk-format.md, "The catalogue".
+ * *Behind* means that a row may say of its file what is no longer so: changes are missing, any of them. A catalogue that was not
+ * closed is behind, since a death loses up to a batch and the queue. What a restart does with it: docs/catalogue.md, "Behind";
+ * files without a row and rows without a file are told by names at every restart and are no matter of it.
+ *
+ * Rows are appended with growing ids and never indexed by their keys. Schema and operators' SQL: docs/catalogue.md. The
+ * database's file is not to be opened in this process but through sqlite: closing a descriptor of it drops sqlite's locks.
  */
 #ifndef PREFIXFS_INDEX_CATALOGUE_H
 #define PREFIXFS_INDEX_CATALOGUE_H
@@ -21,8 +26,9 @@
 
 struct catalogue;
 
-#define CATALOGUE_QUEUE 16384u          /* changes that wait */
-#define CATALOGUE_WAL_MOST (256u << 20) /* bytes of journal; over it changes are dropped */
+#define CATALOGUE_QUEUE 16384u             /* changes that wait */
+#define CATALOGUE_QUEUE_BYTES (64u << 20)  /* their memory */
+#define CATALOGUE_WAL_MOST (256u << 20)    /* bytes of journal; over it changes are dropped */
 
 /* One record file. */
 struct catalogue_row {
@@ -39,40 +45,58 @@ struct catalogue_row {
 	uint32_t absent_bytes;
 	const uint16_t *alias;  /* [page columns + row columns], or NULL = each is stored */
 	uint32_t alias_count;
-	uint32_t pages, flags, whole_count; /* flags: enum record_file_flags, CATALOGUE_PINNED */
+	uint32_t pages, flags, whole_count; /* flags: CATALOGUE_* */
+	uint32_t file_pages;    /* it was written with */
 };
+/* The first three are RECORD_FILE_ROOT, _WHOLE and _ROW (store/record_file.h). The bits of `absent` for row columns lie where the
+ * pages that the file was written with put them; without CATALOGUE_ROW they mean nothing. */
+#define CATALOGUE_ROOT 0x1u
+#define CATALOGUE_WHOLE 0x2u
+#define CATALOGUE_ROW 0x4u
 #define CATALOGUE_PINNED 0x100u
 
-/* Opens or makes @path. EINVAL: it is damaged, or of another namespace or version: it is renamed to <path>.damaged and made
- * anew, and *ret_fresh is set, as when there was none. Blocks. *behind: it may lack files or have too many. */
+/* Opens or makes @path. What is damaged, or of another namespace or version, is renamed to <path>.damaged (an older one goes) and made
+ * anew: 0, *fresh is set, as when there was none, and @why has the sentence with EINVAL. *behind: see above; never with *fresh.
+ * Negative errno: ENOENT, ENOTDIR, EACCES, EROFS, ENOSPC, EIO, ENOTSUP (a file system without shared locks), EBUSY, ENOMEM, with a
+ * sentence. Blocks. */
 int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], struct catalogue **ret,
 		   bool *fresh, bool *behind, struct why *why);
-/* Calls @row for every row in order of ids; what it points to is valid during the call. @row returns false to stop. EIO, ENOMEM.
- * Only before the first change is queued. Blocks. */
+/* Calls @row for every row in order of ids; what it points to is valid during the call. @row returns false to stop.
+ * Once, before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was renamed like above and made
+ * anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		   struct why *why);
-/* Writes what is queued, as long as @patience_ns allows; marks a catalogue that lacks nothing as not behind. Leaves NULL. */
+/* A restart has compared every row with its file and queued what differs: nothing is behind from here on but what is dropped.
+ * At once. catalogue_clear says it too. */
+void catalogue_mended(struct catalogue *catalogue);
+/* Writes what is queued, as long as @patience_ns allows; then a write under way is interrupted and the rest is dropped. Marks it
+ * closed, and behind if anything was dropped since it was opened, mended or cleared. NULL is let pass. Leaves NULL. Blocks. */
 void catalogue_close(struct catalogue **catalogue, uint64_t patience_ns);
 
-uint64_t catalogue_next_id(struct catalogue *catalogue); /* any thread */
-/* Any thread, any lock but a leaf; copies what it is given (one allocation). False: dropped, the catalogue is behind. */
+/* For tests, before the first change: other limits than CATALOGUE_QUEUE and CATALOGUE_WAL_MOST. */
+void catalogue_limit(struct catalogue *catalogue, uint32_t queue, uint64_t wal_bytes);
+
+uint64_t catalogue_next_id(struct catalogue *catalogue); /* any thread; behind the largest there was when it was opened */
+/* Any thread, any lock but a leaf; copies what it is given (one allocation). False: dropped, the catalogue is behind. Who adds
+ * many at once flushes every CATALOGUE_QUEUE / 2 or so. A row of an id that is there replaces it. */
 bool catalogue_add(struct catalogue *catalogue, const struct catalogue_row *row);
 bool catalogue_remove(struct catalogue *catalogue, uint64_t id);
-/* It has @pages pages now and ends at @endpoint; without @row its row is gone. */
+/* It has @pages pages now, no more than before, and ends at @endpoint; without @row, or with fewer pages, its row is gone. */
 bool catalogue_trim(struct catalogue *catalogue, uint64_t id, uint32_t pages, uint64_t consumed, const struct key *endpoint, bool row,
 		    uint64_t file_bytes);
 bool catalogue_pin(struct catalogue *catalogue, uint64_t id, bool pinned);
-bool catalogue_clear(struct catalogue *catalogue); /* all rows */
-void catalogue_behind(struct catalogue *catalogue); /* it lacks something that was never told it */
-/* Everything queued before is committed, or @patience_ns is over: false. */
+bool catalogue_clear(struct catalogue *catalogue); /* all rows; what was dropped before is forgotten, it is not behind */
+void catalogue_behind(struct catalogue *catalogue); /* it lacks something that was never told it; at once */
+/* Everything queued before is committed; false: @patience_ns is over, or some of it was dropped meanwhile. Blocks; no lock held. */
 bool catalogue_flush(struct catalogue *catalogue, uint64_t patience_ns);
 
 struct catalogue_report {
-	uint64_t rows, queued, dropped, written; /* rows: estimated by what was added and removed */
-	uint64_t wal_bytes, memory_bytes;
-	bool behind, failed;
-	char error[160]; /* the last one, or empty */
+	uint64_t rows, queued, dropped, written; /* rows: committed ones; the others: changes that wait, and since it was opened */
+	uint64_t wal_bytes, memory_bytes;        /* as of the last write; queue and sqlite's cache */
+	bool behind, failed;                     /* failed: the last write did, and changes are dropped until one succeeds */
+	char error[160];                         /* the last one, or empty */
 };
+/* Any thread, at once. */
 void catalogue_report(struct catalogue *catalogue, struct catalogue_report *ret);
 
 #endif

@@ -187,6 +187,9 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 /* Has the page a value, committed or not? If not it keeps its name only while something needs that, or has gone. */
 bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page);
 
+/* Key of a page, with or without a value; NULL: it has lost its name, or there is no such page. Valid under the lock. */
+const struct key *index_page_key(const struct index *index, uint32_t record, uint16_t page);
+
 /* Tokens at the end of @page of @record (INDEX_PAGE_ROW: at its endpoint). */
 uint64_t index_consumed(const struct index *index, uint32_t record, uint16_t page);
 

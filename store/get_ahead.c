@@ -5,8 +5,6 @@
 #include "store/get_private.h"
 
 #define DISK_BYTES_S 3000000000ull /* until three reads were made */
-#define INTAKE_PAGES 64u
-#define INTAKE_PART 8u             /* of the namespace's memory */
 
 /* ---- the estimate --------------------------------------------------------------------------------------------------- */
 
@@ -70,19 +68,6 @@ void get_estimate(struct get_start *call, uint32_t deepest)
 
 /* ---- reads ahead ------------------------------------------------------------------------------------------------------ */
 
-/* Under the lock: bytes that the namespace may be reading when another read is begun ahead. */
-static uint64_t intake(const struct space *space)
-{
-	uint64_t memory = space->granted_bytes > space->floor_bytes ? space->granted_bytes : space->floor_bytes;
-	const struct layout *layout = space->layout;
-	uint64_t bytes = 0;
-
-	for (uint32_t c = 0; c < layout->classes; c++)
-		for (uint32_t s = 0; s < layout->class[c].shares; s++)
-			bytes += 2 * layout->class[c].share[s].slot_bytes * (layout_is_row(layout, c) ? 1 : INTAKE_PAGES);
-	return bytes < memory / INTAKE_PART ? bytes : memory / INTAKE_PART;
-}
-
 static bool ahead_reserve(struct handle *h)
 {
 	uint32_t need = h->ahead_count + INDEX_STEP_KEYS + LAYOUT_MAX_CLASSES;
@@ -144,7 +129,7 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 		uint64_t most;
 
 		lock_take(&space->lock);
-		most = intake(space);
+		most = spill_intake(space->tiering);
 		for (; more && key <= deepest && key < end && h->ahead_count < stop; key++) {
 			while (h->runs[run].end <= key)
 				run++;

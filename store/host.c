@@ -26,7 +26,12 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 	host->config = *config;
 	lock_init(&host->lock, LOCK_HOST);
 	budget_init(&host->budget, config->memory_bytes);
-	r = grower_new(host, config->populate_threads, &host->grower, why);
+	r = host_disk_open(host, why);
+	if (!r) {
+		r = grower_new(host, config->populate_threads, &host->grower, why);
+		if (r)
+			host_disk_close(host);
+	}
 	if (r) {
 		budget_destroy(&host->budget);
 		lock_destroy(&host->lock);
@@ -66,6 +71,7 @@ void host_free(struct host **hp)
 	grower_free(&host->grower);
 	for (uint32_t i = 0; i < host->space_count; i++)
 		space_unref(&host->spaces[i]);
+	host_disk_close(host);
 	budget_destroy(&host->budget);
 	lock_destroy(&host->lock);
 	free(host);

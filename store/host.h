@@ -22,6 +22,7 @@
 #define HOST_MAX_NAME 64u /* bytes of a namespace's name: [A-Za-z0-9._-], not beginning with a dot */
 #define HOST_MIN_MEMORY (16ull << 20)
 
+struct disk_ops;
 struct host;
 struct space;
 struct session;
@@ -49,6 +50,10 @@ enum host_event_kind {
 	HOST_EVENT_SPACE_REMOVED,
 	HOST_EVENT_SESSION_ATTACHED, /* number = session, pid */
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
+	HOST_EVENT_SPILLED,     /* record, pages, bytes: of its file */
+	HOST_EVENT_DEMOTED,     /* bytes of slots that clean values have left */
+	HOST_EVENT_EXPIRED,     /* record, pages: it goes because of its age */
+	HOST_EVENT_DISK,        /* number = errno: the disk tier fails, or is closed (host_disk_report says) */
 };
 
 enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST };
@@ -95,6 +100,7 @@ struct host_config {
 	bool disk_only;             /* memory is intake alone: everything is written at once and leaves when it is not in use */
 	bool disk_plain;            /* without io_uring */
 	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
+	struct disk_ops *disk_ops;  /* for tests: what the engine is to use, its own from then on; or NULL */
 	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
 	struct host_events events;
 };

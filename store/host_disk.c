@@ -1,55 +1,321 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's disk tier as a whole.
+ * The host's disk tier as a whole: the directory, what it holds, how it is.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
+#include "index/space_json.h"
+#include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/tiering.h"
 
-void host_disk_report(struct host *host, struct host_disk_report *ret)
+#define DISK_PART 10u /* of the file system is the default limit */
+#define DISK_END_NS 10000000000ull /* for what the workers have begun */
+
+/* ---- beginning and end ---------------------------------------------------------------------------------------------- */
+
+static uint64_t default_limit(const char *path)
 {
-	memset(ret, 0, sizeof(*ret));
-	ret->path = host->config.disk_path;
-	ret->state = HOST_DISK_NONE;
+	struct statvfs s;
+
+	return statvfs(path, &s) ? 0 : (uint64_t)s.f_blocks * s.f_frsize / DISK_PART;
+}
+
+int host_disk_open(struct host *host, struct why *why)
+{
+	const struct host_config *c = &host->config;
+	struct disk_config config = {
+		.path = c->disk_path,
+		.workers = c->disk_workers ? c->disk_workers : 1,
+		.durability = c->disk_sync ? DISK_DURABILITY_DATA : DISK_DURABILITY_NONE,
+		.uring = !c->disk_plain,
+		.fault = c->disk_fault,
+		.ops = c->disk_ops,
+	};
+	struct why refused = WHY_INIT;
+	int r;
+
+	if (!c->disk_path)
+		return 0;
+	r = disk_new(&config, &host->disk, &refused);
+	if (r == -EWOULDBLOCK || r == -EINVAL)
+		return why_set(why, -r, "%s", refused.text);
+	if (r) {
+		snprintf(host->disk_text, sizeof(host->disk_text), "%.*s", (int)sizeof(host->disk_text) - 1, refused.text);
+		return 0;
+	}
+	host->disk_limit = c->disk_bytes ? c->disk_bytes : default_limit(c->disk_path);
+	r = mover_new(host, why);
+	if (r)
+		disk_free(&host->disk, 0);
+	return r;
+}
+
+void host_disk_close(struct host *host)
+{
+	mover_free(host);
+	if (host->disk)
+		disk_free(&host->disk, DISK_END_NS);
+}
+
+/* ---- namespaces that it holds ----------------------------------------------------------------------------------------- */
+
+static char *read_whole(int dir, const char *name, size_t *bytes)
+{
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	char *text = fd >= 0 ? malloc(SPACE_JSON_MOST + 1) : NULL;
+	ssize_t n = 0;
+
+	*bytes = 0;
+	while (text && *bytes <= SPACE_JSON_MOST && (n = read(fd, text + *bytes, SPACE_JSON_MOST + 1 - *bytes)) > 0)
+		*bytes += (size_t)n;
+	if (fd >= 0)
+		close(fd);
+	if (n < 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
 }
 
 void host_disk_spaces(struct host *host,
 		      void (*found)(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access),
 		      void *context)
 {
-	(void)host;
-	(void)found;
-	(void)context;
+	DIR *dir = host->disk ? opendir(disk_path(host->disk)) : NULL;
+	struct dirent *entry;
+
+	lock_assert_none_held();
+	while (dir && (entry = readdir(dir))) {
+		char path[sizeof(entry->d_name) + 16];
+		struct why why = WHY_INIT;
+		struct space_json json;
+		size_t bytes;
+		char *text;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/namespace.json", entry->d_name);
+		text = read_whole(dirfd(dir), path, &bytes);
+		if (text && !space_json_read(text, bytes, &json, &why)) {
+			struct space_access access = { .uid = json.uid, .gid = json.gid, .mode = (mode_t)json.mode };
+
+			found(context, json.name, json.layout, strlen(json.layout), &access);
+			free(json.layout);
+		}
+		free(text);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+int tiering_save_space(struct space *space, struct why *why)
+{
+	struct space_access access;
+	struct space_json json = { .layout = space->layout->json };
+	int dir = disk_dir_fd(space->tiering->dir), fd, r = 0;
+	char *text;
+
+	lock_assert_none_held();
+	space_access(space, &access);
+	snprintf(json.name, sizeof(json.name), "%s", space->name);
+	json.mode = access.mode;
+	json.uid = access.uid;
+	json.gid = access.gid;
+	text = space_json_make(&json);
+	if (!text)
+		return why_set(why, ENOMEM, "namespace %s: no memory for its namespace.json", space->name);
+	fd = openat(dir, "namespace.json.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || fsync(fd) ||
+	    renameat(dir, "namespace.json.tmp", dir, "namespace.json") || fsync(dir))
+		r = why_set(why, errno ? errno : EIO, "namespace %s: %s/namespace.json cannot be written: %s", space->name,
+			    disk_dir_path(space->tiering->dir), strerror(errno ? errno : EIO));
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	return r;
+}
+
+int tiering_open_catalogue(struct tiering *t, struct why *why)
+{
+	const struct layout *layout = t->space->layout;
+	struct why note = WHY_INIT;
+	char path[4096];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/catalogue.sqlite", disk_dir_path(t->dir));
+	r = catalogue_open(path, layout->identity, layout->fingerprint, &t->catalogue, &t->fresh, &t->behind, &note);
+	return r ? why_set(why, -r, "namespace %s: %s", t->space->name, note.text) : 0;
+}
+
+/* ---- how it is ------------------------------------------------------------------------------------------------------ */
+
+/* References to all spaces; the caller drops them. */
+static uint32_t all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES])
+{
+	uint32_t n = 0;
+
+	lock_take(&host->lock);
+	for (uint32_t i = 0; i < host->space_count; i++)
+		ret[n++] = space_ref(host->spaces[i]);
+	lock_drop(&host->lock);
+	return n;
+}
+
+static void add_space(struct host_disk_report *ret, struct space *space)
+{
+	struct tiering *t = space->tiering;
+	struct catalogue_report catalogue;
+
+	if (!t)
+		return;
+	catalogue_report(t->catalogue, &catalogue);
+	lock_take(&space->lock);
+	ret->used_bytes += t->disk_bytes;
+	ret->files += t->disk_files;
+	ret->foreign_files += t->foreign_files;
+	ret->dirty_bytes += t->dirty_bytes;
+	ret->clean_bytes += t->clean_bytes;
+	if (t->closed)
+		ret->state = HOST_DISK_CLOSED;
+	else if (t->error && ret->state == HOST_DISK_OK)
+		ret->state = HOST_DISK_FULL;
+	if (t->error || t->closed)
+		snprintf(ret->text, sizeof(ret->text), "%s", t->error_text);
+	lock_drop(&space->lock);
+	ret->catalogue_queued += catalogue.queued;
+	ret->catalogue_dropped += catalogue.dropped;
+	ret->memory_bytes += catalogue.memory_bytes + tiering_memory_bytes(t);
+}
+
+void host_disk_report(struct host *host, struct host_disk_report *ret)
+{
+	struct space *spaces[HOST_MAX_SPACES];
+	struct disk_report disk;
+	uint32_t n;
+
+	*ret = (struct host_disk_report){ .path = host->config.disk_path };
+	if (!host->disk) {
+		ret->state = host->config.disk_path ? HOST_DISK_REFUSED : HOST_DISK_NONE;
+		snprintf(ret->text, sizeof(ret->text), "%s", host->disk_text);
+		return;
+	}
+	ret->state = HOST_DISK_OK;
+	ret->limit_bytes = mover_limit(host);
+	disk_report(host->disk, &disk);
+	ret->free_bytes = disk.free_bytes;
+	ret->total_bytes = disk.total_bytes;
+	ret->read_bytes = disk.read_bytes;
+	ret->written_bytes = disk.written_bytes;
+	ret->reads = disk.reads;
+	ret->writes = disk.writes;
+	ret->read_errors = disk.read_errors;
+	ret->write_errors = disk.write_errors;
+	ret->checksum_errors = disk.checksum_errors;
+	ret->jobs = disk.jobs;
+	ret->memory_bytes = disk.memory_bytes;
+	ret->uring = disk.uring;
+	ret->direct = disk.direct;
+	n = all_spaces(host, spaces);
+	for (uint32_t i = 0; i < n; i++) {
+		add_space(ret, spaces[i]);
+		space_unref(&spaces[i]);
+	}
+}
+
+/* ---- draining ----------------------------------------------------------------------------------------------------------- */
+
+struct drain_state {
+	uint64_t left;
+	bool closed;
+};
+
+static struct drain_state look_at(struct space *const *spaces, uint32_t n)
+{
+	struct drain_state s = { 0 };
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct tiering *t = spaces[i]->tiering;
+
+		if (!t)
+			continue;
+		lock_take(&spaces[i]->lock);
+		s.left += t->dirty_bytes;
+		s.closed |= t->closed;
+		lock_drop(&spaces[i]->lock);
+	}
+	return s;
+}
+
+static void set_draining(struct space *const *spaces, uint32_t n, enum host_drain how, int change)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct tiering *t = spaces[i]->tiering;
+
+		if (!t)
+			continue;
+		lock_take(&spaces[i]->lock);
+		t->draining += (uint32_t)change;
+		t->drain_newest += how == HOST_DRAIN_NEWEST ? (uint32_t)change : 0;
+		lock_drop(&spaces[i]->lock);
+	}
+}
+
+static int drain_until(struct host *host, struct space *const *spaces, uint32_t n, uint64_t deadline_ns,
+		       bool (*progress)(void *context, uint64_t done, uint64_t goal), void *context, uint64_t *left, struct why *why)
+{
+	const struct timespec step = { .tv_nsec = 5000000 };
+	struct drain_state s = look_at(spaces, n);
+	uint64_t goal = s.left, told_ns = 0;
+
+	for (;; s = look_at(spaces, n)) {
+		uint64_t now = clock_now_ns();
+
+		*left = s.left;
+		goal = s.left > goal ? s.left : goal;
+		if (progress && (now - told_ns > 100000000 || !s.left)) {
+			told_ns = now;
+			if (!progress(context, goal - s.left, goal))
+				return why_set(why, EINTR, "stopped with %llu bytes that are not on disk", (unsigned long long)s.left);
+		}
+		if (s.closed)
+			return why_set(why, EIO, "the disk tier is closed; %llu bytes are in memory alone", (unsigned long long)s.left);
+		if (!s.left)
+			return 0;
+		if (now >= deadline_ns)
+			return why_set(why, ETIMEDOUT, "the time is over with %llu bytes that are not on disk", (unsigned long long)s.left);
+		mover_ask(host);
+		nanosleep(&step, NULL);
+	}
 }
 
 int host_drain(struct host *host, struct space *space, enum host_drain how, uint64_t deadline_ns,
 	       bool (*progress)(void *context, uint64_t done, uint64_t goal), void *context, uint64_t *left, struct why *why)
 {
-	(void)host;
-	(void)space;
-	(void)how;
-	(void)deadline_ns;
-	(void)progress;
-	(void)context;
+	struct space *spaces[HOST_MAX_SPACES];
+	uint32_t n = 1;
+	int r;
+
+	lock_assert_none_held();
 	*left = 0;
-	return why_set(why, ENODEV, "there is no disk tier");
-}
-
-int space_check_step(struct space *space, struct space_check *check, struct why *why)
-{
-	(void)check;
-	return why_set(why, ENODEV, "namespace %s has no disk tier", space->name);
-}
-
-ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to,
-			      size_t bytes)
-{
-	(void)space;
-	(void)number;
-	(void)generation;
-	(void)offset;
-	(void)to;
-	(void)bytes;
-	return -ENOENT;
+	if (!host->disk || (space && !space->tiering))
+		return why_set(why, ENODEV, "there is no disk tier");
+	if (space)
+		spaces[0] = space_ref(space);
+	else
+		n = all_spaces(host, spaces);
+	set_draining(spaces, n, how, 1);
+	r = drain_until(host, spaces, n, deadline_ns, progress, context, left, why);
+	set_draining(spaces, n, how, -1);
+	for (uint32_t i = 0; i < n; i++)
+		space_unref(&spaces[i]);
+	return r;
 }

@@ -36,6 +36,13 @@ struct host {
 	struct quarantine *quarantine;                 /* (lock) list */
 };
 
+/* ---- host_disk.c -------------------------------------------------------------------------------------------------- */
+
+/* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it, else 0; what keeps it from being used
+ * stands in disk_text. Blocks. */
+int host_disk_open(struct host *host, struct why *why);
+void host_disk_close(struct host *host); /* no space is left; blocks */
+
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
 
 enum grower_kind { GROWER_GRANT, GROWER_AHEAD, GROWER_RECUT, GROWER_BALANCE };

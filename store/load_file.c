@@ -155,13 +155,13 @@ static int error_of(const struct file_read *r, uint32_t i)
 	return r->read.job.result ? r->read.job.result : r->values[i].result;
 }
 
-static bool disk_failed(const struct file_read *r)
+/* The disk's error, or 0. */
+static int disk_error(const struct file_read *r)
 {
-	bool failed = false;
-
 	for (uint32_t i = 0; i < r->read.count; i++)
-		failed |= load_error_of_disk(error_of(r, i));
-	return failed;
+		if (load_error_of_disk(error_of(r, i)))
+			return error_of(r, i);
+	return 0;
 }
 
 /* Under the space lock: what could not be read goes, if it is still where it was read from. */
@@ -222,18 +222,20 @@ ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation
 	space_pin(space, number);
 	error = prepare(r, number);
 	error = error ? error : read_once(r, number);
-	if (error != -ETIMEDOUT && r->read.job.done && disk_failed(r)) {
-		load_note_failure(t, error ? error : -EIO);
+	if (error != -ETIMEDOUT && r->read.job.done && disk_error(r))
 		error = read_once(r, number);
-	}
 	if (error != -ETIMEDOUT && r->read.job.done)
 		lose(r);
 	space_unpin(space, number);
 	space_room(space);
 	lock_drop(&space->lock);
 	space_retire(space);
-	if (error == -ETIMEDOUT)
+	if (error == -ETIMEDOUT) {
+		tiering_result(t, -EIO, true);
 		return -EIO;
+	}
+	if (r->read.job.done && disk_error(r))
+		tiering_result(t, disk_error(r), true);
 	n = r->read.job.done ? copy(r, to, bytes) : error;
 	file_read_free(r);
 	return n;

@@ -27,16 +27,6 @@ bool load_error_of_disk(int error)
 	       error != -ENFILE && error != -EAGAIN;
 }
 
-void load_note_failure(struct tiering *t, int error)
-{
-	lock_assert_held(&t->space->lock);
-	t->failures++;
-	t->error = -error;
-	snprintf(t->error_text, sizeof(t->error_text), "namespace %s: a record file could not be read: %s", t->space->name,
-		 strerror(-error));
-	mover_ask(t->space->host);
-}
-
 void load_lose(struct tiering *t, uint32_t place)
 {
 	struct space *space = t->space;
@@ -261,7 +251,8 @@ static void job_done(struct disk_job *disk_job)
 	struct load_job *job = disk_job->context;
 	struct tiering *t = job->tiering;
 	struct space *space = t->space;
-	bool failed = false;
+	bool failing = false;
+	int worst = 0;
 
 	for (uint32_t i = 0; i < job->read.count;) {
 		uint32_t end = job->read.count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : job->read.count;
@@ -273,16 +264,16 @@ static void job_done(struct disk_job *disk_job)
 			const struct disk_read_value *value = &job->values[i];
 			int error = disk_job->result ? disk_job->result : value->result;
 
-			if (load_error_of_disk(error) && !failed) {
-				failed = true;
-				load_note_failure(t, error);
-			}
+			worst = load_error_of_disk(error) ? error : worst;
 			value_ended(t, &t->loads->at[(uintptr_t)value->context], disk_job, error);
 		}
 		load_submit(t);
+		failing = t->failures > 0;
 		space_committed(space);
 		lock_drop(&space->lock);
 	}
+	if (worst || (failing && !disk_job->result))
+		tiering_result(t, worst, true);
 	free(job);
 	tiering_job_ended(t);
 }

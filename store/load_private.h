@@ -79,7 +79,5 @@ void load_lose(struct tiering *t, uint32_t place);
  * nothing about the value. */
 bool load_error_of_disk(int error);
 bool load_error_of_value(int error);
-/* Under the lock: the disk has failed to read, for good. */
-void load_note_failure(struct tiering *t, int error);
 
 #endif

@@ -85,6 +85,7 @@ struct space {
 	struct hunger hunger;       /* (lock) */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
+	struct space *next_buried;  /* (mover's lock) of those that it tears down */
 };
 
 /* A fresh space with its floor's grants cut; not yet in view. Takes @layout. */

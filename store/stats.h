@@ -54,6 +54,8 @@
 	x(loads_failed, "values that could not be read back: misses")                     \
 	x(loads_cancelled, "reads that nobody wanted any more")                           \
 	x(values_expired, "values that went because of their age")                        \
+	x(files_dropped, "record files that a restart found of no use or damaged")         \
+	x(files_cut, "record files that a restart cut, since newer ones have their last pages") \
 	x(rows_superseded, "rows that went when the only child had one")
 
 #define STATS_TRANSIENT(x)                                                                 \

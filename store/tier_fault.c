@@ -10,49 +10,24 @@
  *   below      with the tier under it, in a copy of the io     below_done flips, shortens, passes on
  */
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/base/lock.h"
+#include "store/fault_spec.h"
 #include "store/tier.h"
 
-#define MAX_RULES 32u
 #define FOREVER_NS (3600ull * 1000000000u)
 
 enum operation {
 	READ,
 	WRITE,
 	OPERATIONS
-};
-enum effect {
-	FAIL,
-	DELAY,
-	FLIP,
-	SHORT
-};
-enum when {
-	ALWAYS,
-	FROM_NTH,
-	ONLY_NTH,
-	CHANCE
-};
-
-struct rule {
-	enum operation operation;
-	enum effect effect;
-	int error;         /* FAIL: positive errno */
-	uint64_t delay_ns; /* DELAY */
-	enum when when;
-	uint64_t n; /* FROM_NTH, ONLY_NTH; CHANCE: n of @of */
-	uint64_t of;
 };
 
 struct fault_io {
@@ -62,18 +37,14 @@ struct fault_io {
 	struct fault_io *next; /* (lock) in the queue */
 	uint64_t due_ns;       /* 0 = at once */
 	enum operation operation;
-	int error; /* 0 = none struck */
-	bool flip, shorten;
-	uint64_t flip_bit; /* modulo the data's length */
-	void *copy;        /* of data to write, when a bit of it flips; ours */
+	struct fault_verdict verdict;
+	void *copy; /* of data to write, when a bit of it flips; ours */
 };
 
 struct tier_fault {
 	struct tier tier;
 	struct tier *under;
-	struct rule rule[MAX_RULES];
-	unsigned rules;
-	uint64_t seed;
+	struct fault_spec spec;
 	_Atomic uint64_t number[OPERATIONS]; /* requests judged */
 	_Atomic uint64_t errors;
 	_Atomic uint64_t under_way;
@@ -85,235 +56,26 @@ struct tier_fault {
 	bool stop;                /* (lock) */
 };
 
-static const struct {
-	const char *name;
-	int number;
-} errors[] = {
-	{"EIO", EIO},
-	{"ENOSPC", ENOSPC},
-	{"ENODATA", ENODATA},
-	{"ENOMEM", ENOMEM},
-	{"EAGAIN", EAGAIN},
-	{"EINTR", EINTR},
-	{"EROFS", EROFS},
-	{"EDQUOT", EDQUOT},
-	{"ETIMEDOUT", ETIMEDOUT},
-	{"ENODEV", ENODEV},
-	{"ENOENT", ENOENT},
-	{"ESTALE", ESTALE},
-	{"EBADF", EBADF},
-	{"EFBIG", EFBIG},
-	{"EILSEQ", EILSEQ},
-	{"EACCES", EACCES},
-	{"EPERM", EPERM},
-	{"EINVAL", EINVAL},
-	{"ECANCELED", ECANCELED},
+static const char *const operations[OPERATIONS] = {"read", "write"};
+static const struct fault_words words = {
+	.operations = operations,
+	.count = OPERATIONS,
+	.nth_flip_is_one = true,
 };
-
-/* ---- the specification ----------------------------------------------------------------------------------------- */
-
-/* Cuts the text before the next ':' off *@text; NULL when nothing is left. */
-static char *next_word(char **text)
-{
-	char *word = *text;
-
-	if (!word)
-		return NULL;
-	*text = strchr(word, ':');
-	if (*text)
-		*(*text)++ = 0;
-	return word;
-}
-
-static bool parse_number(const char **text, uint64_t *ret)
-{
-	char *end;
-
-	if (!isdigit((unsigned char)**text))
-		return false;
-	errno = 0;
-	*ret = strtoull(*text, &end, 10);
-	*text = end;
-	return errno == 0;
-}
-
-/* "N/M", "N", "=N" */
-static bool parse_when(const char *text, struct rule *rule)
-{
-	rule->when = rule->effect == FLIP ? ONLY_NTH : FROM_NTH;
-	bool only = *text == '=';
-
-	if (only) {
-		rule->when = ONLY_NTH;
-		text++;
-	}
-	if (!parse_number(&text, &rule->n))
-		return false;
-	if (*text == '/' && !only && rule->n > 0) {
-		text++;
-		rule->when = CHANCE;
-		return parse_number(&text, &rule->of) && *text == 0 && rule->of >= rule->n;
-	}
-	return *text == 0 && rule->n > 0;
-}
-
-static bool parse_delay(const char *text, uint64_t *ret_ns)
-{
-	static const struct {
-		const char *unit;
-		uint64_t ns;
-	} units[] = {{"us", 1000}, {"ms", 1000000}, {"s", 1000000000}};
-	uint64_t value;
-
-	if (!text || !parse_number(&text, &value) || value > 3600000000u)
-		return false;
-	for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (!strcmp(text, units[i].unit)) {
-			*ret_ns = value * units[i].ns;
-			return *ret_ns <= FOREVER_NS;
-		}
-	return false;
-}
-
-static bool parse_effect(const char *word, struct rule *rule)
-{
-	if (!word)
-		return false;
-	if (!strcmp(word, "delay"))
-		rule->effect = DELAY;
-	else if (!strcmp(word, "flip"))
-		rule->effect = FLIP;
-	else if (!strcmp(word, "short"))
-		rule->effect = SHORT;
-	else {
-		rule->effect = FAIL;
-		for (unsigned i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
-			if (!strcmp(word, errors[i].name))
-				rule->error = errors[i].number;
-		return rule->error != 0;
-	}
-	return true;
-}
-
-/* @text is cut up. */
-static bool parse_rule(char *text, struct rule *ret)
-{
-	struct rule rule = {0};
-	const char *operation = next_word(&text);
-
-	if (!strcmp(operation, "read"))
-		rule.operation = READ;
-	else if (!strcmp(operation, "write"))
-		rule.operation = WRITE;
-	else
-		return false;
-	if (!parse_effect(next_word(&text), &rule))
-		return false;
-	if (rule.effect == DELAY && !parse_delay(next_word(&text), &rule.delay_ns))
-		return false;
-	if (text && !parse_when(text, &rule))
-		return false;
-	*ret = rule;
-	return true;
-}
-
-static int parse_spec(struct tier_fault *t, const char *spec, struct why *why)
-{
-	cleanup(freep) char *copy = strdup(spec);
-	char *rest = copy, *text;
-
-	if (!copy)
-		return why_set(why, ENOMEM, "no memory for a fault specification");
-	while ((text = strsep(&rest, ","))) {
-		size_t at = (size_t)(text - copy);
-		const char *seed = text + strlen("seed=");
-
-		if (*text == 0)
-			continue;
-		if (!strncmp(text, "seed=", strlen("seed="))) {
-			if (parse_number(&seed, &t->seed) && *seed == 0)
-				continue;
-		} else if (t->rules == MAX_RULES) {
-			return why_set(why, EINVAL, "fault specification: more than %u rules", MAX_RULES);
-		} else if (parse_rule(text, &t->rule[t->rules])) {
-			t->timed |= t->rule[t->rules++].effect == DELAY;
-			continue;
-		}
-		return why_set(
-			why, EINVAL, "fault rule '%.*s' is not understood", (int)strcspn(spec + at, ","), spec + at);
-	}
-	return 0;
-}
 
 int tier_fault_check(const char *spec, struct why *why)
 {
-	struct tier_fault t = {.rules = 0};
+	struct fault_spec parsed;
 
-	return parse_spec(&t, spec, why);
+	return fault_spec_parse(&words, spec, &parsed, why);
 }
 
-/* ---- judging --------------------------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t x) /* splitmix64 */
+static bool delays(const struct fault_spec *spec)
 {
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-/* A number for rule @rule at request @n of its operation; @use tells apart what one rule needs several for. */
-static uint64_t draw(const struct tier_fault *t, unsigned rule, uint64_t n, unsigned use)
-{
-	return mix(mix(mix(t->seed) ^ n) ^ ((uint64_t)rule << 8 | use));
-}
-
-static bool strikes(const struct tier_fault *t, unsigned number, uint64_t n)
-{
-	const struct rule *rule = &t->rule[number];
-
-	switch (rule->when) {
-	case ALWAYS:
-		return true;
-	case FROM_NTH:
-		return n >= rule->n;
-	case ONLY_NTH:
-		return n == rule->n;
-	case CHANCE:
-		return draw(t, number, n, 0) % rule->of < rule->n;
-	}
+	for (unsigned i = 0; i < spec->rules; i++)
+		if (spec->rule[i].effect == FAULT_DELAY)
+			return true;
 	return false;
-}
-
-static void judge(struct tier_fault *t, struct fault_io *f)
-{
-	uint64_t n = ++t->number[f->operation];
-	uint64_t delay_ns = 0;
-
-	for (unsigned i = 0; i < t->rules; i++) {
-		const struct rule *rule = &t->rule[i];
-
-		if (rule->operation != f->operation || !strikes(t, i, n))
-			continue;
-		switch (rule->effect) {
-		case FAIL:
-			if (!f->error)
-				f->error = rule->error;
-			break;
-		case DELAY:
-			delay_ns += rule->delay_ns;
-			break;
-		case FLIP:
-			f->flip = true;
-			f->flip_bit = draw(t, i, n, 1);
-			break;
-		case SHORT:
-			f->shorten = true;
-			break;
-		}
-	}
-	if (delay_ns)
-		f->due_ns = clock_now_ns() + delay_ns;
 }
 
 /* ---- going on -------------------------------------------------------------------------------------------------- */
@@ -330,7 +92,7 @@ static void end(struct tier_fault *t, struct tier_io *io, int result)
 static void flip(const struct fault_io *f, void *data, size_t bytes)
 {
 	if (bytes)
-		((uint8_t *)data)[f->flip_bit / 8 % bytes] ^= (uint8_t)(1u << f->flip_bit % 8);
+		((uint8_t *)data)[f->verdict.flip_bit / 8 % bytes] ^= (uint8_t)(1u << f->verdict.flip_bit % 8);
 }
 
 static void below_done(struct tier_io *below)
@@ -340,9 +102,9 @@ static void below_done(struct tier_io *below)
 	struct tier_io *io = f->io;
 	int result = below->result;
 
-	if (!result && f->flip && f->operation == READ)
+	if (!result && f->verdict.flip && f->operation == READ)
 		flip(f, below->buffer, below->bytes);
-	if (!result && f->shorten)
+	if (!result && f->verdict.shorten)
 		result = -EIO;
 	free(f->copy);
 	free(f);
@@ -353,9 +115,9 @@ static void below_done(struct tier_io *below)
 static void fault_go(struct fault_io *f)
 {
 	struct tier_fault *t = f->tier;
-	int error = f->error;
+	int error = f->verdict.error;
 
-	if (!error && f->flip && f->operation == WRITE) {
+	if (!error && f->verdict.flip && f->operation == WRITE) {
 		f->copy = malloc(f->io->bytes ? f->io->bytes : 1);
 		error = f->copy ? 0 : ENOMEM;
 	}
@@ -369,7 +131,7 @@ static void fault_go(struct fault_io *f)
 	f->below = (struct tier_io){
 		.offset = f->io->offset,
 		.buffer = f->io->buffer,
-		.bytes = f->shorten ? f->io->bytes / 2 : f->io->bytes,
+		.bytes = f->verdict.shorten ? f->io->bytes / 2 : f->io->bytes,
 		.done = below_done,
 		.context = f,
 	};
@@ -398,7 +160,11 @@ static void fault_start(struct tier *tier, struct tier_io *io, enum operation op
 	f->tier = t;
 	f->io = io;
 	f->operation = operation;
-	judge(t, f);
+	uint64_t n = ++t->number[operation];
+
+	f->verdict = fault_spec_judge(&t->spec, operation, n, n);
+	if (f->verdict.delay_ns)
+		f->due_ns = clock_now_ns() + f->verdict.delay_ns;
 	if (!f->due_ns) {
 		fault_go(f);
 		return;
@@ -510,9 +276,10 @@ int tier_fault_new(struct tier *under, const char *spec, struct tier **ret, stru
 	t->under = under;
 	lock_init(&t->lock, LOCK_QUEUE);
 	lock_cond_init(&t->changed);
-	int r = parse_spec(t, spec, why);
+	int r = fault_spec_parse(&words, spec, &t->spec, why);
 
-	if (!r && t->timed) {
+	t->timed = !r && delays(&t->spec);
+	if (t->timed) {
 		int error = start_timer(t);
 
 		if (error)

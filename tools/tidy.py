@@ -39,7 +39,7 @@ LIBRARIES = [
     (r"cmocka\.h", ["tests/unit"], [], False),
 ]
 
-PACKAGES = ["fuse3", "jansson", "libsodium", "libxxhash", "cmocka"]
+PACKAGES = ["fuse3", "jansson", "libsodium", "libxxhash", "liburing", "sqlite3", "cmocka"]
 C_FILES = (".c", ".h", ".cu", ".cuh")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]')
 

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -221,6 +222,35 @@ static void test_digest(void **state)
 	assert_true(hash_64("abc", 3, 1) != hash_64("abc", 3, 0));
 }
 
+/* Every way that this CPU can go says the same: all short lengths, long ones around blocks, any alignment and seed. */
+static void test_hash_paths(void **state)
+{
+	unsigned count, seed = (unsigned)clock_now_ns();
+	const struct hash_path *paths = hash_paths(&count);
+	size_t room = 300000;
+	uint8_t *data = malloc(room + 64);
+
+	(void)state;
+	print_message("seed %u, path %s\n", seed, hash_path_name());
+	srandom(seed);
+	assert_in_range(count, 2, 4);
+	assert_string_equal(paths[0].name, "scalar");
+	assert_string_equal(paths[count - 1].name, hash_path_name());
+	for (size_t i = 0; i < room + 64; i++)
+		data[i] = (uint8_t)random();
+	for (unsigned i = 0; i < 4000; i++) {
+		size_t size = i < 1500 ? i : (size_t)random() % (i % 2 ? room : 5000);
+		const uint8_t *at = data + random() % 64;
+		uint64_t with = i % 3 ? (uint64_t)random() << 33 ^ (uint64_t)random() : 0, want = paths[0].hash(at, size, with);
+
+		for (unsigned p = 1; p < count; p++)
+			if (paths[p].hash(at, size, with) != want)
+				fail_msg("%s differs: %zu bytes, seed %#llx", paths[p].name, size, (unsigned long long)with);
+		assert_true(hash_64(at, size, with) == want);
+	}
+	free(data);
+}
+
 static void test_memory(void **state)
 {
 	size_t bytes = (size_t)1 << 36;
@@ -258,8 +288,9 @@ static void test_cleanup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_why),    cmocka_unit_test(test_lock_order), cmocka_unit_test(test_lock_cond),
-		cmocka_unit_test(test_digest), cmocka_unit_test(test_memory),     cmocka_unit_test(test_cleanup),
+		cmocka_unit_test(test_why),        cmocka_unit_test(test_lock_order), cmocka_unit_test(test_lock_cond),
+		cmocka_unit_test(test_digest),     cmocka_unit_test(test_hash_paths), cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_cleanup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
