@@ -404,6 +404,11 @@ void space_set_access(struct space *space, const struct space_access *access)
 	lock_take(&space->host->lock);
 	space->access = *access;
 	lock_drop(&space->host->lock);
+	if (space->tiering) { /* a restart that finds the old access is no worse than one that finds none */
+		struct why why = WHY_INIT;
+
+		tiering_save_space(space, &why);
+	}
 }
 
 /* ---- slots, groups, pins ------------------------------------------------------------------------------------- */

@@ -102,7 +102,7 @@ struct tiering {
 	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
-	bool remove;                       /* the files go with the namespace */
+	_Atomic bool remove;               /* the files go with the namespace */
 	bool fresh, behind;                /* the catalogue, as it was opened */
 	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
