@@ -423,13 +423,6 @@ static void space_slot_freed(void *context, uint32_t entry)
 		slots_give(space->slots, entry);
 }
 
-uint64_t space_value_bytes(const struct space *space, uint32_t entry)
-{
-	const struct entry *e = &space->tables.entries[entry];
-
-	return space->layout->class[e->class_index].share[e->share].slot_bytes;
-}
-
 struct index_sink space_sink(struct space *space)
 {
 	return (struct index_sink){ space_slot_freed, space };
@@ -752,6 +745,12 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(table_bytes);
 	REPORT(prewarm_done);
 	REPORT(prewarm_goal);
+	REPORT(disk_bytes);
+	REPORT(disk_files);
+	REPORT(disk_values);
+	REPORT(dirty_bytes);
+	REPORT(clean_bytes);
+	REPORT(spill_floor_bytes);
 	for (uint32_t i = 0; space_class(space, i, &class); i++) {
 		char name[3][LAYOUT_MAX_NAME + 32];
 		const char *of = space->layout->class[class.class_index].name;

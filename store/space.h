@@ -109,9 +109,6 @@ bool space_push_grant(struct space *space, const struct slots_grant *grant, bool
 /* The grower has populated @grant (@error 0), or could not. Takes the lock. */
 void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t prewarmed);
 
-/* Under the lock: bytes of the slot that a value needs, in memory or on disk, while its entry tells its class or has just been freed. */
-uint64_t space_value_bytes(const struct space *space, uint32_t entry);
-
 /* Under the lock: gives the entries that the index frees back as slots. */
 struct index_sink space_sink(struct space *space);
 
