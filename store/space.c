@@ -594,6 +594,8 @@ void space_refused(struct space *space, uint64_t session)
 
 void space_room(struct space *space)
 {
+	if (space->tiering && space->tiering->room_waiters)
+		space_committed(space);
 	if (!space->refused)
 		return;
 	space->refused = 0;
