@@ -59,6 +59,21 @@ static void host_end_sessions(struct host *host)
 	}
 }
 
+/* Out of the list first: other threads go by that. */
+static void host_end_spaces(struct host *host)
+{
+	struct space *spaces[HOST_MAX_SPACES];
+	uint32_t count;
+
+	lock_take(&host->lock);
+	count = host->space_count;
+	memcpy(spaces, host->spaces, count * sizeof(spaces[0]));
+	host->space_count = 0;
+	lock_drop(&host->lock);
+	for (uint32_t i = 0; i < count; i++)
+		space_unref(&spaces[i]);
+}
+
 void host_free(struct host **hp)
 {
 	struct host *host = *hp;
@@ -70,8 +85,7 @@ void host_free(struct host **hp)
 	host_end_sessions(host);
 	quarantine_free_all(host);
 	grower_free(&host->grower);
-	for (uint32_t i = 0; i < host->space_count; i++)
-		space_unref(&host->spaces[i]);
+	host_end_spaces(host);
 	host_disk_close(host);
 	budget_destroy(&host->budget);
 	lock_destroy(&host->lock);

@@ -192,7 +192,7 @@ static const char suffix[] = ".rec";
 
 void record_file_name(char to[RECORD_FILE_NAME_BYTES], uint64_t consumed, const struct key *endpoint)
 {
-	int n = snprintf(to, RECORD_FILE_NAME_BYTES, "%llu-", (unsigned long long)consumed);
+	int n = snprintf(to, RECORD_FILE_NAME_BYTES, "%016llx-", (unsigned long long)consumed);
 
 	for (unsigned i = 0; i < sizeof(endpoint->bytes); i++)
 		n += snprintf(to + n, RECORD_FILE_NAME_BYTES - (unsigned)n, "%02x", endpoint->bytes[i]);
@@ -211,17 +211,18 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* A decimal number as it would be written; where it ends, or NULL. */
+/* Sixteen hex digits; where they end, or NULL. */
 static const char *parse_number(const char *at, uint64_t *number)
 {
-	const char *begin = at;
-
 	*number = 0;
-	for (; *at >= '0' && *at <= '9'; at++)
-		if (__builtin_mul_overflow(*number, 10u, number) ||
-			__builtin_add_overflow(*number, (uint64_t)(*at - '0'), number))
+	for (unsigned i = 0; i < 16; i++, at++) {
+		int digit = hex_digit(*at);
+
+		if (digit < 0)
 			return NULL;
-	return at == begin || (*begin == '0' && at > begin + 1) ? NULL : at;
+		*number = *number << 4 | (unsigned)digit;
+	}
+	return at;
 }
 
 bool record_file_parse_name(const char *name, uint64_t *consumed, struct key *endpoint)

@@ -83,10 +83,10 @@ int record_file_there(const struct record_file_id *id, const struct record_file_
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-/* "<consumed>-<key>.rec", in decimal and in hex; the folder it lies in is named after the key's first byte, two hex digits. */
+/* "<consumed>-<key>.rec", 16 and 64 hex digits, as the record is called in the mount; the folder it lies in is named after the key's first byte, two hex digits. */
 void record_file_name(char to[RECORD_FILE_NAME_BYTES], uint64_t consumed, const struct key *endpoint);
 uint8_t record_file_folder(const struct key *endpoint);
-/* False: @name is none. One file has one name: no sign, no leading zero, lower case. */
+/* False: @name is none. One file has one name: lower case. */
 bool record_file_parse_name(const char *name, uint64_t *consumed, struct key *endpoint);
 
 /* ---- header and key segment ----------------------------------------------------------------------------------------- */

@@ -72,7 +72,25 @@ void record_describe(struct space *space, uint32_t number, struct record_info *r
 	ret->created_s = entry->created_s;
 	ret->last_use_s = entry->last_use_s;
 	ret->hits = entry->hits;
+	if (space->tiering && tiering_file(space->tiering, number)->id)
+		ret->file_bytes = tiering_file(space->tiering, number)->bytes;
 	describe_parent(space, record, ret);
+}
+
+/* Under the lock: is it there, and where? */
+static bool count_value(struct space *space, struct record_info *info, uint32_t page, uint32_t column)
+{
+	const struct tiering *t = space->tiering;
+	bool committed;
+	uint32_t entry = index_value(space->index, info->number, (uint16_t)page, column, &committed);
+
+	if (entry == INDEX_NONE || !committed)
+		return false;
+	if (!t || !tiering_is_place(t, entry)) {
+		info->memory_values++;
+		info->dirty_values += t && !tiering_is_clean(t, entry);
+	}
+	return true;
 }
 
 /* Values present and absent: for a long record, in a stay of its own per piece of the record. */
@@ -82,7 +100,7 @@ static int count_values(struct space *space, struct record_info *info)
 	uint32_t step = INDEX_STEP_KEYS / (layout->page_columns ? layout->page_columns : 1), page = 0;
 
 	step = step ? step : 1;
-	while (page < info->pages) {
+	do {
 		uint32_t end = info->pages - page > step ? page + step : info->pages;
 
 		lock_take(&space->lock);
@@ -91,17 +109,17 @@ static int count_values(struct space *space, struct record_info *info)
 			return -ENOENT;
 		}
 		for (; page < end && page < index_record(space->index, info->number)->pages; page++)
-			for (uint32_t c = 0; c < layout->page_columns; c++) {
-				bool committed;
-
-				if (index_value(space->index, info->number, (uint16_t)page, c, &committed) != INDEX_NONE && committed)
+			for (uint32_t c = 0; c < layout->page_columns; c++)
+				if (count_value(space, info, page, c))
 					info->values++;
 				else
 					info->absent++;
-			}
 		page = end;
+		if (page == info->pages)
+			for (uint32_t c = 0; c < layout->row_columns; c++)
+				count_value(space, info, INDEX_PAGE_ROW, c);
 		lock_drop(&space->lock);
-	}
+	} while (page < info->pages);
 	return 0;
 }
 

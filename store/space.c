@@ -660,6 +660,8 @@ void space_report(struct space *space, struct space_report *ret)
 	r.pinned_bytes = index_held_bytes(space->index);
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
+	if (space->tiering)
+		tiering_report(space->tiering, &r);
 	lock_drop(&space->lock);
 	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;

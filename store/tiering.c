@@ -577,6 +577,18 @@ void tiering_reset(struct tiering *t)
 		tiering_give(t, &clear->job);
 }
 
+void tiering_report(const struct tiering *t, struct space_report *ret)
+{
+	lock_assert_held(&t->space->lock);
+	ret->disk = true;
+	ret->disk_bytes = t->disk_bytes;
+	ret->disk_files = t->disk_files;
+	ret->disk_values = t->places_used;
+	ret->dirty_bytes = t->dirty_bytes;
+	ret->clean_bytes = t->clean_bytes;
+	ret->spill_floor_bytes = spill_floor(t);
+}
+
 size_t tiering_memory_bytes(const struct tiering *t)
 {
 	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +

@@ -140,6 +140,7 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 	return t->clean[slot / 64] >> slot % 64 & 1;
 }
 
+void tiering_report(const struct tiering *t, struct space_report *ret); /* fills its disk fields */
 size_t tiering_memory_bytes(const struct tiering *t); /* touched, about: arrays, orders, loads */
 struct record_file *tiering_file(struct tiering *t, uint32_t record);
 uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record); /* of its file's name now */

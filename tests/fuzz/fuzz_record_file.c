@@ -37,9 +37,9 @@ static const char text[] =
 static const uint16_t good_alias[] = {0, 0, 2, 3, 3};
 
 static const char *const names[] = {
-	"0-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.rec",
-	"18446744073709551615-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.rec",
-	"64-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.tmp",
+	"0000000000000000-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.rec",
+	"ffffffffffffffff-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.rec",
+	"0000000000000040-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff.tmp",
 };
 
 static void make_good(void)

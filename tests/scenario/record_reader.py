@@ -16,7 +16,7 @@ FIELDS = ("magic version header_bytes identity fingerprint endpoint parent start
           "file_bytes column_bytes reserved").split()
 COLUMN = struct.Struct("<HHHHQQQII")
 COLUMN_FIELDS = "class share alias reserved slot payload offset values every".split()
-NAME = re.compile(r"(0|[1-9][0-9]*)-([0-9a-f]{64})\.rec")
+NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{64})\.rec")
 ROOT, WHOLE, ROW = 1, 2, 4
 
 try:
@@ -58,8 +58,8 @@ class Record:
 
     def __init__(self, path):
         match = NAME.fullmatch(os.path.basename(path))
-        must(match and int(match[1]) < 2 ** 64, "the name is none of a record file")
-        self.path, self.consumed, self.key = path, int(match[1]), bytes.fromhex(match[2])
+        must(match, "the name is none of a record file")
+        self.path, self.consumed, self.key = path, int(match[1], 16), bytes.fromhex(match[2])
         self.length = os.stat(path).st_size
         with open(path, "rb") as self.file:
             self.read_header()

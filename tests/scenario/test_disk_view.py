@@ -234,7 +234,7 @@ def test_raw_is_the_record_file(with_disk, folder):
 
 def test_a_restart_has_names_and_bytes(with_disk):
     d = with_disk
-    d.namespace("x", mode=0o2770)
+    os.chmod(d.namespace("x"), 0o2770)
     d.namespace("s", layout=STATE_LAYOUT)
     d.options += ["--drain", "full"]
     d.stop()

@@ -43,7 +43,7 @@ def holds(record, pages, aliases):
 
 def shortened(path, length, consumed, key):
     """A copy of that length and name."""
-    to = os.path.join(os.path.dirname(path), "short", f"{consumed}-{key.hex()}.rec")
+    to = os.path.join(os.path.dirname(path), "short", f"{consumed:016x}-{key.hex()}.rec")
     os.makedirs(os.path.dirname(to), exist_ok=True)
     shutil.copy(path, to)
     os.truncate(to, length)
