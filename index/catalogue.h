@@ -61,9 +61,9 @@ struct catalogue_row {
  * sentence. Blocks. */
 int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], struct catalogue **ret,
 		   bool *fresh, bool *behind, struct why *why);
-/* Calls @row for every row, newest first: in descending order of ids; what it points to is valid during the call. @row returns false to stop.
- * Only before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was renamed like above and made
- * anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
+/* Calls @row for every row, newest first: in descending order of ids; what it points to is valid during the call. @row returns
+ * false to stop. Only before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was
+ * renamed like above and made anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		   struct why *why);
 /* A restart has compared every row with its file and queued what differs: nothing is behind from here on but what is dropped.
@@ -86,7 +86,9 @@ bool catalogue_trim(struct catalogue *catalogue, uint64_t id, uint32_t pages, ui
 		    uint64_t file_bytes);
 bool catalogue_pin(struct catalogue *catalogue, uint64_t id, bool pinned);
 bool catalogue_clear(struct catalogue *catalogue); /* all rows; what was dropped before is forgotten, it is not behind */
-void catalogue_behind(struct catalogue *catalogue); /* it lacks something that was never told it; at once */
+/* It lacks something that it was never told, and nothing but a clear mends that. Any thread, any lock but a leaf; at once. The
+ * database says it with the first change or when it is closed, whichever is first, and at once after that. */
+void catalogue_behind(struct catalogue *catalogue);
 /* Everything queued before is committed; false: @patience_ns is over, or some of it was dropped meanwhile. Blocks; no lock held. */
 bool catalogue_flush(struct catalogue *catalogue, uint64_t patience_ns);
 

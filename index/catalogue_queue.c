@@ -124,7 +124,8 @@ static bool is_behind(const struct catalogue *c)
 /* When the thread has something to do; UINT64_MAX: nothing is known that it had. */
 static uint64_t next_due(const struct catalogue *c)
 {
-	if (c->loading || c->dead)
+	/* Before the first change the database is the opener's, even to mark it behind: it is marked open, which says as much. */
+	if (!c->begun || c->loading || c->dead)
 		return UINT64_MAX;
 	if (c->refusing || c->was_busy)
 		return c->not_before_ns;

@@ -124,6 +124,7 @@ static bool add(struct bench *b, uint64_t id)
 		.written_s = 1700000000,
 		.keys = keys,
 		.pages = b->keys,
+		.file_pages = b->keys,
 	};
 
 	for (uint32_t i = 0; i < b->keys; i++)
@@ -131,7 +132,7 @@ static bool add(struct bench *b, uint64_t id)
 			keys[i].words[word] = mix_64(id * 4099 + i, 0xd6e8feb86659fd93ull + word);
 	if (b->keys)
 		row.endpoint = keys[b->keys - 1];
-	row.parent = keys[0];
+	row.parent = keys[0]; /* all zero without keys: none */
 	return catalogue_add(b->catalogue, &row);
 }
 

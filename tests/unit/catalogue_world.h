@@ -90,7 +90,7 @@ static inline void world_make_row(struct world_row *w, uint64_t id)
 	}
 }
 
-/* As catalogue_trim has it. */
+/* As catalogue_trim has it: the pages that the file was written with stay. */
 static inline void world_trim_row(struct world_row *w, uint32_t pages, bool row)
 {
 	w->row.flags &= row && pages == w->row.pages ? ~0u : ~CATALOGUE_ROW;
@@ -121,8 +121,9 @@ static inline bool world_same(const struct catalogue_row *a, const struct catalo
 {
 	return a->id == b->id && a->nonce == b->nonce && a->start == b->start && a->consumed == b->consumed &&
 	       a->generation == b->generation && a->file_bytes == b->file_bytes && a->whole_id == b->whole_id &&
-	       a->created_s == b->created_s && a->written_s == b->written_s && a->pages == b->pages && a->file_pages == b->file_pages && a->flags == b->flags &&
-	       a->whole_count == b->whole_count && a->alias_count == b->alias_count && a->absent_bytes == b->absent_bytes &&
+	       a->created_s == b->created_s && a->written_s == b->written_s && a->pages == b->pages &&
+	       a->file_pages == b->file_pages && a->flags == b->flags && a->whole_count == b->whole_count &&
+	       a->alias_count == b->alias_count && a->absent_bytes == b->absent_bytes &&
 	       !memcmp(&a->endpoint, &b->endpoint, sizeof(a->endpoint)) && !memcmp(&a->parent, &b->parent, sizeof(a->parent)) &&
 	       (!a->pages || !memcmp(a->keys, b->keys, a->pages * sizeof(*a->keys))) &&
 	       (!a->alias_count || !memcmp(a->alias, b->alias, a->alias_count * sizeof(*a->alias))) &&
@@ -216,8 +217,8 @@ static inline void world_await(const struct world *w, bool (*what)(const struct 
 /* ---- loading ------------------------------------------------------------------------------------------------------- */
 
 struct world_loaded {
-	uint64_t rows, largest;
-	const struct world_row *expected; /* in order; NULL: as world_make_row has them */
+	uint64_t rows, newest, oldest;    /* newest, oldest: ids of the first one and of the last */
+	const struct world_row *expected; /* in ascending order of ids; NULL: as world_make_row has them */
 	uint64_t expected_rows;
 	uint64_t stop_after;
 	bool wrong;
@@ -230,17 +231,19 @@ static inline bool world_take(void *context, const struct catalogue_row *row)
 	const struct world_row *want = &made;
 
 	if (l->expected && l->rows < l->expected_rows)
-		want = &l->expected[l->rows];
+		want = &l->expected[l->expected_rows - 1 - l->rows];
 	else
 		world_make_row(&made, row->id);
-	l->wrong |= row->id <= l->largest || (l->expected && l->rows >= l->expected_rows) || !world_same(row, &want->row) ||
-		    (uintptr_t)row->keys % _Alignof(struct key);
-	l->largest = row->id;
+	l->wrong |= (l->rows && row->id >= l->oldest) || (l->expected && l->rows >= l->expected_rows) ||
+		    !world_same(row, &want->row) || (uintptr_t)row->keys % _Alignof(struct key);
+	if (!l->rows)
+		l->newest = row->id;
+	l->oldest = row->id;
 	l->rows++;
 	return l->rows != l->stop_after;
 }
 
-/* All rows are as they are made, their number is what it returns. */
+/* All rows are as they are made and newest first, their number is what it returns. */
 static inline uint64_t world_load(struct world *w)
 {
 	struct world_loaded l = {0};

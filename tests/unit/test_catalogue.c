@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "store/base/lock.h"
 #include "tests/unit/catalogue_world.h"
 
 static uint64_t seed;
@@ -141,7 +142,7 @@ static void test_changes(void **state)
 		world_close(w);
 		world_open(w);
 		assert_false(w->behind);
-		l.rows = l.largest = 0;
+		l.rows = 0;
 		assert_int_equal(catalogue_load(w->catalogue, world_take, &l, &w->why), 0);
 		assert_int_equal(l.rows, 38);
 		assert_false(l.wrong);
@@ -164,7 +165,7 @@ static void test_load(void **state)
 	struct world_loaded l = {.stop_after = 10};
 
 	world_open(w);
-	for (unsigned i = 1000; i >= 901; i--) /* ids order them, not time */
+	for (unsigned i = 901; i <= 1000; i++)
 		assert_true(world_add(w, i));
 	world_flush(w);
 	assert_int_equal(catalogue_load(w->catalogue, world_take, &l, &w->why), -EBUSY);
@@ -175,12 +176,151 @@ static void test_load(void **state)
 	world_open(w);
 	assert_int_equal(catalogue_load(w->catalogue, world_take, &l, &w->why), 0);
 	assert_int_equal(l.rows, 10);
-	assert_int_equal(l.largest, 1000); /* newest first: 1000 to 991 */
+	assert_int_equal(l.newest, 1000);
+	assert_int_equal(l.oldest, 991);
 	assert_false(l.wrong);
 	assert_true(world_add(w, 1001));
 	world_close(w);
 	world_open(w);
 	assert_int_equal(world_load(w), 102);
+}
+
+struct ids {
+	uint64_t id[128];
+	unsigned count;
+};
+
+static bool ids_take(void *context, const struct catalogue_row *row)
+{
+	struct ids *ids = context;
+
+	assert_in_range(ids->count, 0, 127);
+	ids->id[ids->count++] = row->id;
+	return true;
+}
+
+/* Newest first is by ids: neither when they were added counts, nor when they were replaced or trimmed. */
+static void test_order(void **state)
+{
+	struct world *w = *state;
+	struct ids ids = {0};
+
+	world_open(w);
+	for (unsigned i = 1; i <= 100; i++) /* each of 1 to 100 once */
+		assert_true(world_add(w, i * 37 % 101));
+	world_flush(w);
+	assert_true(world_add(w, 3));
+	assert_true(world_trim(w, 20, 1, false));
+	assert_true(catalogue_remove(w->catalogue, 100));
+	assert_true(catalogue_remove(w->catalogue, 50));
+	assert_true(catalogue_remove(w->catalogue, 1));
+	world_close(w);
+	world_open(w);
+	assert_int_equal(catalogue_load(w->catalogue, ids_take, &ids, &w->why), 0);
+	assert_int_equal(ids.count, 97);
+	for (unsigned i = 0, id = 99; id >= 2; id--)
+		if (id != 50)
+			assert_int_equal(ids.id[i++], id);
+}
+
+/* ---- pages that a file was written with ---------------------------------------------------------------------------- */
+
+struct three {
+	struct {
+		uint64_t id;
+		uint32_t pages, file_pages, flags, absent_bytes;
+		uint8_t absent[16];
+	} row[3];
+	unsigned count;
+};
+
+static bool three_take(void *context, const struct catalogue_row *row)
+{
+	struct three *t = context;
+
+	assert_in_range(t->count, 0, 2);
+	t->row[t->count].id = row->id;
+	t->row[t->count].pages = row->pages;
+	t->row[t->count].file_pages = row->file_pages;
+	t->row[t->count].flags = row->flags;
+	t->row[t->count].absent_bytes = row->absent_bytes;
+	if (row->absent_bytes == 16)
+		memcpy(t->row[t->count].absent, row->absent, 16);
+	t->count++;
+	return true;
+}
+
+static void expect_row(const struct three *t, unsigned i, uint64_t id, uint32_t pages, uint32_t file_pages, uint32_t flags)
+{
+	uint8_t absent[16];
+
+	memset(absent, (int)id, sizeof(absent));
+	assert_int_equal(t->row[i].id, id);
+	assert_int_equal(t->row[i].pages, pages);
+	assert_int_equal(t->row[i].file_pages, file_pages);
+	assert_int_equal(t->row[i].flags, flags);
+	assert_int_equal(t->row[i].absent_bytes, 16);
+	assert_memory_equal(t->row[i].absent, absent, sizeof(absent));
+}
+
+static void file_pages_add(struct world *w, uint64_t id, uint32_t pages, uint32_t file_pages)
+{
+	struct world_row row;
+
+	world_make_row(&row, id);
+	row.row.pages = pages;
+	row.row.file_pages = file_pages;
+	row.row.flags = CATALOGUE_ROW;
+	row.row.absent = row.absent;
+	row.row.absent_bytes = sizeof(row.absent);
+	memset(row.absent, (int)id, sizeof(row.absent));
+	assert_true(catalogue_add(w->catalogue, &row.row));
+}
+
+static void file_pages_load(struct world *w, struct three *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	world_close(w);
+	world_open(w);
+	assert_int_equal(catalogue_load(w->catalogue, three_take, ret, &w->why), 0);
+	assert_int_equal(ret->count, 3);
+}
+
+/* No trim changes them, nor the bitmap that they explain, in whatever batch; a file that is written anew has its own. */
+static void test_file_pages(void **state)
+{
+	struct world *w = *state;
+	struct three t;
+
+	world_open(w);
+	for (unsigned id = 1; id <= 3; id++)
+		file_pages_add(w, id, 20, 20);
+	assert_true(world_trim(w, 1, 20, false)); /* the row alone */
+	assert_true(world_trim(w, 2, 12, false));
+	assert_true(world_trim(w, 3, 20, true));
+	file_pages_load(w, &t);
+	expect_row(&t, 0, 3, 20, 20, CATALOGUE_ROW);
+	expect_row(&t, 1, 2, 12, 20, 0);
+	expect_row(&t, 2, 1, 20, 20, 0);
+
+	assert_true(world_trim(w, 1, 0, false));
+	assert_true(world_trim(w, 2, 11, false));
+	world_flush(w);
+	assert_true(world_trim(w, 2, 5, false));
+	assert_true(world_trim(w, 2, 15, false)); /* upwards: no */
+	file_pages_add(w, 3, 7, 9);
+	file_pages_load(w, &t);
+	expect_row(&t, 0, 3, 7, 9, CATALOGUE_ROW);
+	expect_row(&t, 1, 2, 5, 20, 0);
+	expect_row(&t, 2, 1, 0, 20, 0);
+
+	/* After a clear nothing of the old ones is left. */
+	assert_true(catalogue_clear(w->catalogue));
+	for (unsigned id = 1; id <= 3; id++)
+		file_pages_add(w, id, id, 4 + id);
+	file_pages_load(w, &t);
+	for (unsigned i = 0; i < 3; i++)
+		expect_row(&t, i, 3 - i, 3 - i, 7 - i, CATALOGUE_ROW);
 }
 
 /* ---- behind -------------------------------------------------------------------------------------------------------- */
@@ -232,6 +372,40 @@ static void test_behind(void **state)
 	world_open(w);
 	assert_true(w->behind);
 	assert_true(catalogue_clear(w->catalogue));
+	assert_false(world_report(w).behind);
+	world_close(w);
+	world_open(w);
+	assert_false(w->behind);
+	assert_int_equal(world_load(w), 0);
+}
+
+/* Said before anything was queued: the rows are loaded all the same, and nothing was lost but what was never told. */
+static void test_behind_before_load(void **state)
+{
+	struct world *w = *state;
+
+	world_open(w);
+	for (unsigned i = 1; i <= 5000; i++)
+		assert_true(world_add(w, i));
+	world_close(w);
+	world_open(w);
+	assert_false(w->behind);
+	catalogue_behind(w->catalogue);
+	for (unsigned i = 0; i < 5; i++) /* the database is the loader's still: the mark has to wait */
+		assert_int_equal(world_load(w), 5000);
+	assert_true(world_report(w).behind);
+	assert_int_equal(world_report(w).dropped, 0);
+	world_close(w);
+
+	world_open(w);
+	assert_true(w->behind);
+	assert_int_equal(world_load(w), 5000);
+	catalogue_mended(w->catalogue);
+	assert_false(world_report(w).behind);
+	catalogue_behind(w->catalogue);
+	catalogue_mended(w->catalogue); /* of what was there when it was opened, not of this */
+	assert_true(world_report(w).behind);
+	assert_true(catalogue_clear(w->catalogue)); /* of all */
 	assert_false(world_report(w).behind);
 	world_close(w);
 	world_open(w);
@@ -551,6 +725,67 @@ static void test_threads(void **state)
 	assert_in_range(catalogue_next_id(w->catalogue), left + 1, THREADS * TURNS + 1);
 }
 
+struct teller {
+	struct world *w;
+	struct lock space;
+	bool wrong;
+};
+
+/* As a namespace does: its lock is held while the catalogue is told. */
+static void *teller_main(void *context)
+{
+	struct teller *t = context;
+
+	for (unsigned i = 0; i < TURNS; i++) {
+		uint64_t id = catalogue_next_id(t->w->catalogue);
+
+		lock_take(&t->space);
+		t->wrong |= !world_add(t->w, id);
+		if (i % 16 == 7) {
+			catalogue_behind(t->w->catalogue);
+			t->wrong |= !world_report(t->w).behind; /* at once */
+		}
+		t->wrong |= !lock_held(&t->space);
+		lock_drop(&t->space);
+		if (i % 500 == 0)
+			t->wrong |= !catalogue_flush(t->w->catalogue, 20 * SECOND);
+	}
+	return NULL;
+}
+
+static void test_behind_under_a_lock(void **state)
+{
+	static struct teller tellers[THREADS];
+	struct world *w = *state;
+	pthread_t threads[THREADS];
+
+	memset(tellers, 0, sizeof(tellers));
+	world_open(w);
+	assert_false(world_report(w).behind);
+	for (unsigned i = 0; i < THREADS; i++) {
+		tellers[i].w = w;
+		lock_init(&tellers[i].space, LOCK_SPACE);
+		assert_int_equal(pthread_create(&threads[i], NULL, teller_main, &tellers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		lock_destroy(&tellers[i].space);
+		assert_false(tellers[i].wrong);
+	}
+	/* It is a mark and no change: nothing was dropped for it, and all that was told is there. */
+	world_flush(w);
+	assert_int_equal(world_report(w).written, THREADS * TURNS);
+	assert_int_equal(world_report(w).rows, THREADS * TURNS);
+	assert_int_equal(world_report(w).dropped, 0);
+	assert_int_equal(world_report(w).queued, 0);
+	assert_false(world_report(w).failed);
+	assert_true(world_report(w).behind);
+	world_close(w);
+	world_open(w);
+	assert_true(w->behind);
+	assert_int_equal(world_load(w), THREADS * TURNS);
+}
+
 /* ---- deaths -------------------------------------------------------------------------------------------------------- */
 
 /* Step i adds row i; every third is trimmed when the next comes, every seventh goes five steps later. */
@@ -685,7 +920,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_extremes, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_changes, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_load, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_order, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_file_pages, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_behind, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_behind_before_load, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_overflow, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_close_without_patience, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, world_setup, world_teardown),
@@ -694,6 +932,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_refused, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_full, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_threads, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_behind_under_a_lock, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_kill, world_setup, world_teardown),
 	};
 
