@@ -76,12 +76,15 @@ void disk_worker_done(struct disk_worker *w, struct disk_job *job)
 		disk_job_end(w->disk, job);
 }
 
-/* A renamed write: synced, where that is wished. */
+/* A write that was renamed, or was to be: the file that it replaced goes; synced, where that is wished. */
 static void renamed_run(struct disk_worker *w, struct disk_job *job)
 {
 	char path[DISK_PATH_BYTES];
 
-	if (w->disk->durability != DISK_DURABILITY_DATA)
+	if (job->old_fd >= 0)
+		w->disk->ops->table->close(w->disk->ops, job->old_fd);
+	job->old_fd = -1;
+	if (job->step != DISK_STEP_RENAMED || w->disk->durability != DISK_DURABILITY_DATA)
 		return;
 	disk_path_of(path, job->consumed, &job->endpoint, 0);
 	if (disk_folder_sync(job->dir, path))
@@ -91,11 +94,11 @@ static void renamed_run(struct disk_worker *w, struct disk_job *job)
 /* A job without transfers. */
 static void chore_run(struct disk_worker *w, struct disk_job *job)
 {
-	if (job->step == DISK_STEP_RENAMED)
+	if (job->kind == DISK_JOB_WRITE)
 		renamed_run(w, job);
-	else if (job->step == DISK_STEP_OPENED && job->kind == DISK_JOB_TRIM)
+	if (job->step == DISK_STEP_OPENED && job->kind == DISK_JOB_TRIM)
 		disk_trim_run((struct disk_trim *)job);
-	else
+	else if (job->step != DISK_STEP_RENAMED)
 		disk_unwanted_run(job);
 	if (job->kind == DISK_JOB_REMOVE && job->temporary)
 		disk_count(&w->disk->counters.removes, 1);
@@ -181,6 +184,7 @@ static void *worker_main(void *context)
 		chores_run(w);
 		bool more = disk_tasks_pump(w) || w->chores.first;
 
+		more |= disk_tasks_work(w);
 		disk_tasks_reap(w, !more && may_sleep(w) ? DISK_PATIENCE_NS : 0);
 	}
 	return NULL;
