@@ -10,12 +10,15 @@
 
 #include "store/base/clock.h"
 
-/* A renamed write: synced, where that is wished. */
+/* A write that was renamed, or was to be: the file that it replaced goes; synced, where that is wished. */
 static void renamed_run(struct disk *disk, struct disk_job *job)
 {
 	char path[DISK_PATH_BYTES];
 
-	if (disk->durability != DISK_DURABILITY_DATA)
+	if (job->old_fd >= 0)
+		disk->ops->table->close(disk->ops, job->old_fd);
+	job->old_fd = -1;
+	if (job->step != DISK_STEP_RENAMED || disk->durability != DISK_DURABILITY_DATA)
 		return;
 	disk_path_of(path, job->consumed, &job->endpoint, 0);
 	if (disk_folder_sync(job->dir, path))
@@ -24,13 +27,13 @@ static void renamed_run(struct disk *disk, struct disk_job *job)
 
 static void run(struct disk *disk, struct disk_job *job)
 {
-	if (job->step == DISK_STEP_RENAMED)
+	if (job->kind == DISK_JOB_WRITE)
 		renamed_run(disk, job);
+	if (job->kind == DISK_JOB_CLEAR)
+		disk_dir_empty_old(job->dir, job->temporary);
 	else if (job->step == DISK_STEP_OPENED && job->kind == DISK_JOB_TRIM)
 		disk_trim_run((struct disk_trim *)job);
-	else if (job->kind == DISK_JOB_CLEAR)
-		disk_dir_empty_old(job->dir, job->temporary);
-	else
+	else if (job->step != DISK_STEP_RENAMED)
 		disk_unwanted_run(job);
 	if (job->kind == DISK_JOB_REMOVE && job->temporary)
 		disk_count(&disk->counters.removes, 1);

@@ -232,7 +232,13 @@ static void finish(struct disk *disk, struct disk_job *job)
 
 	disk_path_of(from, job->consumed, &job->endpoint, job->temporary);
 	disk_path_of(to, job->consumed, &job->endpoint, 0);
-	job->result = atomic_load(&job->cancelled) ? -ECANCELED : rename_file(job, from, to);
+	if (atomic_load(&job->cancelled)) {
+		job->result = -ECANCELED;
+	} else {
+		/* What is replaced goes when it is closed, by a worker: freeing its blocks takes long. */
+		job->old_fd = job->dir->disk->ops->table->open(job->dir->disk->ops, job->dir->fd, to, false);
+		job->result = rename_file(job, from, to);
+	}
 	job->step = job->result ? DISK_STEP_UNWANTED : DISK_STEP_RENAMED;
 	disk_chores_give(disk, job);
 }

@@ -118,6 +118,7 @@ struct disk_task_kind {
 	void (*begin)(struct disk_task *task);
 	enum disk_next (*next)(struct disk_task *task);
 	void (*reaped)(struct disk_task *task, const struct disk_transfer *transfer);
+	uint64_t (*work)(struct disk_task *task); /* one of task->work pieces of it: bytes looked at. NULL: it never has any */
 	void (*end)(struct disk_task *task); /* nothing is under way: sets job->result and frees what the kind has */
 };
 
@@ -138,7 +139,8 @@ struct disk_write_state {
 
 struct disk_read_state {
 	uint32_t at;          /* the next value */
-	uint64_t moved;       /* of it */
+	uint32_t unchecked;   /* all before it are CHECKED */
+	uint64_t moved;       /* of `at` */
 	uint64_t file_bytes;  /* its length */
 	uint32_t *pending;    /* [count]: transfers under way; DISK_CHECKED */
 	const struct key *keys; /* in the bounce, once header and keys were checked */
@@ -160,6 +162,7 @@ struct disk_task {
 	int error;            /* the first one; nothing more is started */
 	bool through;
 	uint32_t under_way;   /* transfers */
+	uint32_t work;        /* pieces of work with what was moved: done once more transfers are under way */
 	uint64_t began_ns;
 	struct record_file_plan plan;
 	char *bounce;         /* header and key segment */
@@ -300,6 +303,8 @@ void disk_tasks_free(struct disk_worker *worker);
 bool disk_task_begin(struct disk_worker *worker, struct disk_job *job);
 /* Starts some transfers and ends tasks that are through; true: more could be done at once. */
 bool disk_tasks_pump(struct disk_worker *worker);
+/* Some of the work with what was moved; true: there is more. */
+bool disk_tasks_work(struct disk_worker *worker);
 /* Takes back what has ended; waits for the first one at most so long. */
 void disk_tasks_reap(struct disk_worker *worker, uint64_t patience_ns);
 

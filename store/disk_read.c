@@ -99,8 +99,6 @@ static void check_value(struct disk_task *task, uint32_t v)
 {
 	struct disk_read_value *value = &job_of(task)->values[v];
 
-	if (task->read.pending[v] == CHECKED)
-		return;
 	task->read.pending[v] = CHECKED;
 	if (!value->result)
 		value->result = check_sum(task, value);
@@ -119,8 +117,9 @@ static int prepare(struct disk_task *task, uint32_t pages)
 	record_file_plan(read->job.dir->layout, pages, true, s->alias, &task->plan);
 	if (s->file_bytes < task->plan.page_offset)
 		return -EBADMSG;
-	s->at = 0;
+	s->at = s->unchecked = 0;
 	s->moved = 0;
+	task->work = 0;
 	task->head_moved = 0;
 	task->through = false;
 	for (uint32_t v = 0; v < read->count; v++) {
@@ -255,7 +254,7 @@ static enum disk_next read_next(struct disk_task *task)
 	if (next != DISK_NEXT_THROUGH)
 		return next;
 	while (s->at < read->count && read->values[s->at].result && !s->moved)
-		s->at++;
+		s->pending[s->at++] = CHECKED;
 	if (s->at == read->count)
 		return DISK_NEXT_THROUGH;
 	struct disk_transfer *t =
@@ -279,8 +278,7 @@ static void moved(struct disk_task *task, const struct disk_transfer *t)
 		s->pending[v]--;
 		if (t->io.result < 0 && !value->result)
 			value->result = t->io.result;
-		if (s->sums && !s->pending[v] && v < s->at)
-			check_value(task, v);
+		task->work += s->sums && !s->pending[v] && v < s->at;
 	}
 }
 
@@ -295,9 +293,8 @@ static int head_moved(struct disk_task *task, int result)
 		return 0;
 	r = check_head(task);
 	/* Those that were there before it. */
-	for (uint32_t v = 0; s->sums && !r && !s->again && v < s->at; v++)
-		if (!s->pending[v])
-			check_value(task, v);
+	for (uint32_t v = 0; s->sums && v < s->at; v++)
+		task->work += !s->pending[v];
 	return r;
 }
 
@@ -316,6 +313,22 @@ static void read_reaped(struct disk_task *task, const struct disk_transfer *t)
 	}
 	if (r)
 		disk_task_fail(task, r);
+}
+
+/* Checks the first value that is there and was not: its bytes. */
+static uint64_t read_work(struct disk_task *task)
+{
+	struct disk_read_state *s = &task->read;
+	uint32_t v;
+
+	while (s->pending[s->unchecked] == CHECKED)
+		s->unchecked++;
+	for (v = s->unchecked; s->pending[v]; v++)
+		;
+	assert(v < s->at);
+	check_value(task, v);
+	task->work--;
+	return column_of(task, &job_of(task)->values[v])->slot_bytes;
 }
 
 static void count(struct disk_task *task)
@@ -351,5 +364,6 @@ const struct disk_task_kind disk_read_kind = {
 	.begin = read_begin,
 	.next = read_next,
 	.reaped = read_reaped,
+	.work = read_work,
 	.end = read_end,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jobs with transfers. A task's kind is asked for one transfer after the other, in the order of the file, whenever there is room; so
+ * Jobs with transfers. What has ended makes room for the next transfers first, and is looked at while those are under way: large ones
+ * end several at a time, and the disk would have nothing to do meanwhile. A task's kind is asked for one transfer after the other, in the order of the file, whenever there is room; so
  * a job of any length needs few of them at a time. Reads go before writes, and among themselves tasks take turns.
  */
 #include "store/disk_private.h"
@@ -12,6 +13,7 @@
 #include "store/base/clock.h"
 
 #define PUMP_BYTES (8u << 20) /* then it is time to look what has ended: checksums on the way take time */
+#define WORK_BYTES (4u << 20) /* of what was moved, likewise */
 #define TELL_BYTES (1u << 20) /* so many are worth a system call */
 
 static struct disk_ops *ops_of(const struct disk_worker *w)
@@ -257,7 +259,7 @@ static void end_those_through(struct disk_worker *w)
 	for (uint32_t i = 0; i < DISK_TASKS; i++) {
 		struct disk_task *task = &w->tasks[i];
 
-		if (task->job && !task->under_way && (task->error || task->through))
+		if (task->job && !task->under_way && (task->error || (task->through && !task->work)))
 			task_end(w, task);
 	}
 }
@@ -307,6 +309,24 @@ bool disk_tasks_pump(struct disk_worker *w)
 	end_those_through(w);
 	/* What has ended made room for what waits. */
 	return (started && room_for_transfer(w)) || w->tasks_used < used;
+}
+
+bool disk_tasks_work(struct disk_worker *w)
+{
+	uint64_t bytes = 0;
+	bool more = false;
+
+	for (uint32_t i = 0; i < DISK_TASKS; i++) {
+		struct disk_task *task = &w->tasks[i];
+
+		while (task->job && task->work && !task->error && bytes < WORK_BYTES)
+			bytes += task->kind->work(task);
+		more |= task->job && task->work && !task->error;
+	}
+	uint32_t used = w->tasks_used;
+
+	end_those_through(w);
+	return more || w->tasks_used < used;
 }
 
 void disk_tasks_reap(struct disk_worker *w, uint64_t patience_ns)

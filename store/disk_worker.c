@@ -139,6 +139,7 @@ static void *worker_main(void *context)
 		begin_from(w, &w->writes);
 		bool more = disk_tasks_pump(w);
 
+		more |= disk_tasks_work(w);
 		disk_tasks_reap(w, !more && may_sleep(w) ? DISK_PATIENCE_NS : 0);
 	}
 	return NULL;

@@ -4,8 +4,8 @@
  *
  * Mode 0600, sealed against SHRINK, GROW and further SEALs (never FUTURE_WRITE: that would bar writing clients). The
  * daemon does not touch payload through a mapping, only through the kernel: a client that punches a hole makes zeroes for
- * itself, not SIGBUS for us. Windows are mapped for population alone and go with the call. docs/architecture.md says
- * which backing is taken when.
+ * itself, not SIGBUS for us. Windows are mapped for population alone and go with the call. The disk tier alone maps all of
+ * it, and looks at payload under a guard (store/base/guard.h). docs/architecture.md says which backing is taken when.
  *
  * Thread-safe: immutable after creation but for the kernel's own state.
  */

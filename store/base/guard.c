@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <ucontext.h>
 
 struct guard {
 	sigjmp_buf back;
@@ -33,8 +34,11 @@ static void guard_signal(int signal, siginfo_t *info, void *machine)
 {
 	struct guard *guard = guard_now;
 
-	if (guard && info->si_code > 0 && (uintptr_t)info->si_addr - guard->first < guard->bytes)
+	if (guard && info->si_code > 0 && (uintptr_t)info->si_addr - guard->first < guard->bytes) {
+		/* As a return would; here, so that guard_run need not ask for the mask each time. */
+		pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)machine)->uc_sigmask, NULL);
 		siglongjmp(guard->back, 1);
+	}
 	if (guard_before.sa_flags & SA_SIGINFO)
 		guard_before.sa_sigaction(signal, info, machine);
 	else if (guard_before.sa_handler == SIG_DFL || (guard_before.sa_handler == SIG_IGN && info->si_code > 0))
@@ -45,8 +49,7 @@ static void guard_signal(int signal, siginfo_t *info, void *machine)
 
 static void guard_install(void)
 {
-	/* Not blocked while it is handled: leaving by siglongjmp then needs no mask to be put back. */
-	struct sigaction ours = {.sa_sigaction = guard_signal, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
+	struct sigaction ours = {.sa_sigaction = guard_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
 
 	sigemptyset(&ours.sa_mask);
 	if (sigaction(SIGBUS, NULL, &guard_before) || sigaction(SIGBUS, &ours, NULL)) {
