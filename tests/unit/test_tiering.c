@@ -42,10 +42,13 @@ static void test_floor(void **state)
 	world_check(w);
 	world_lock(w);
 	assert_true(w->spilled_events < chain / 2);
-	for (uint32_t i = 0; i < w->spilled_events; i++) {
+	for (uint32_t i = 0; i < w->spilled_events; i++) { /* two workers end them in whatever order */
 		struct key key = fixture_key(i, 63);
+		bool found = false;
 
-		assert_memory_equal(&w->spilled[i], &key, sizeof(key));
+		for (uint32_t at = 0; at < w->spilled_events; at++)
+			found |= !memcmp(&w->spilled[at], &key, sizeof(key));
+		assert_true(found);
 	}
 	world_unlock(w);
 	world_close(w);
@@ -91,21 +94,25 @@ static void test_beyond_memory(void **state)
 /* With the disk held up memory fills: NOROOM, and `room` is told when a write has ended. At most so many are under way. */
 static void test_noroom(void **state)
 {
-	uint32_t chain = 0;
+	uint32_t chain = 0, told;
 
 	(void)state;
 	world_open(w, &plain);
 	gate_set(true, 0);
 	while (world_put(w, chain, 0, 64, 0))
 		chain++;
+	assert_int_equal(put_chain(w->s, ++w->plan, chain, 0, 64, 1, 0, &w->r), 0);
+	assert_int_equal(w->r.groups_ok, 0);
+	assert_int_equal(w->r.status[0], PUT_NOROOM);
 	world_lock(w);
-	assert_int_equal(w->room_events, 0);
+	told = w->room_events;
 	assert_true(w->t->writes <= SPILL_WRITES_MOST && w->t->writing_bytes <= SPILL_BYTES_MOST);
 	assert_int_equal(w->t->clean_bytes, 0);
 	world_unlock(w);
 	world_await(w, w->t->writes > 0);
 	gate_set(false, 0);
-	world_await(w, w->room_events > 0);
+	world_await(w, w->room_events > told);
+	world_await(w, w->t->clean_bytes >= 64 * 4096);
 	assert_true(world_put(w, chain, 0, 64, 0));
 	world_idle(w);
 	world_check(w);
