@@ -905,7 +905,7 @@ static void note_failure(struct tiering *t, int error, bool read)
 		t->retry_pause_ns = t->retry_pause_ns > SPILL_PAUSE_MAX ? SPILL_PAUSE_MAX : t->retry_pause_ns;
 		t->retry_ns = now + t->retry_pause_ns;
 	}
-	t->full = lacks_room(error);
+	t->full |= lacks_room(error);
 	snprintf(t->error_text, sizeof(t->error_text), "%s: %s", read ? "reading a record file" : "writing a record file", strerror(-error));
 	if (!lacks_room(error)) {
 		t->failing_since_ns = t->failures ? t->failing_since_ns : now;
@@ -929,7 +929,6 @@ void tiering_result(struct tiering *t, int error, bool read)
 		if (!read) {
 			t->error = 0;
 			t->error_text[0] = 0;
-			t->full = false;
 			t->retry_ns = t->retry_pause_ns = 0;
 		}
 	}
