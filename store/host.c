@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "store/session_private.h"
+#include "store/tiering.h"
 
 int host_new(const struct host_config *config, struct host **ret, struct why *why)
 {
@@ -138,6 +139,34 @@ static int host_may_create(struct host *host, const char *name, struct why *why)
 	return 0;
 }
 
+/* Out of view; the list's reference is the caller's now. */
+static void unlist_locked(struct host *host, struct space *space)
+{
+	lock_assert_held(&host->lock);
+	space->listed = false;
+	for (uint32_t i = 0; i < host->space_count; i++)
+		if (host->spaces[i] == space) {
+			memmove(&host->spaces[i], &host->spaces[i + 1],
+				(host->space_count - i - 1) * sizeof(host->spaces[0]));
+			host->space_count--;
+			break;
+		}
+}
+
+/* The same of a space that could not be finished, if it was in view. */
+static void unlist(struct host *host, struct space *space)
+{
+	struct space *listed = NULL;
+
+	lock_take(&host->lock);
+	if (space->listed) {
+		unlist_locked(host, space);
+		listed = space;
+	}
+	lock_drop(&host->lock);
+	space_unref(&listed);
+}
+
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why)
 {
@@ -166,7 +195,10 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		space->listed = true;
 	}
 	lock_drop(&host->lock);
+	if (!r && space->tiering)
+		r = tiering_save_space(space, why);
 	if (r) {
+		unlist(host, space);
 		space_unref(&space);
 		return r;
 	}
@@ -192,15 +224,10 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 		lock_drop(&host->lock);
 		return r;
 	}
-	space->listed = false;
-	for (uint32_t i = 0; i < host->space_count; i++)
-		if (host->spaces[i] == space) {
-			memmove(&host->spaces[i], &host->spaces[i + 1],
-				(host->space_count - i - 1) * sizeof(host->spaces[0]));
-			host->space_count--;
-			break;
-		}
+	unlist_locked(host, space);
 	lock_drop(&host->lock);
+	if (space->tiering)
+		atomic_store(&space->tiering->remove, true);
 	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_REMOVED});
 	space_unref(&space);
 	return 0;

@@ -24,16 +24,15 @@ static bool in_acknowledged(void *context, uint32_t entry)
 	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
 }
 
-/* A grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
-static bool grow(struct session *s, uint32_t class_index, uint32_t share)
+bool room_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
-	enum grow_answer answer = space_grow(s->space, class_index, share, s->node);
+	enum grow_answer answer = space_grow(space, class_index, share, node);
 
 	if (answer == GROW_COMING)
 		return true;
 	if (answer == GROW_SHORT)
-		balance_hunger(s->space, class_index, share, s->node);
-	recut_wish(s->space, class_index, share);
+		balance_hunger(space, class_index, share, node);
+	recut_wish(space, class_index, share);
 	return false;
 }
 
@@ -64,7 +63,7 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	}
 	if (!free && slots_free_count(space->slots, class_index, share, any))
 		return false;
-	if (!free && grow(s, class_index, share)) {
+	if (!free && room_grow(space, class_index, share, s->node)) {
 		free = slots_free_count(space->slots, class_index, share, filter);
 		if (!free)
 			return false;

@@ -404,6 +404,11 @@ void space_set_access(struct space *space, const struct space_access *access)
 	lock_take(&space->host->lock);
 	space->access = *access;
 	lock_drop(&space->host->lock);
+	if (space->tiering) { /* a restart that finds the old access is no worse than one that finds none */
+		struct why why = WHY_INIT;
+
+		tiering_save_space(space, &why);
+	}
 }
 
 /* ---- slots, groups, pins ------------------------------------------------------------------------------------- */
@@ -589,6 +594,8 @@ void space_refused(struct space *space, uint64_t session)
 
 void space_room(struct space *space)
 {
+	if (space->tiering && space->tiering->room_waiters)
+		space_committed(space);
 	if (!space->refused)
 		return;
 	space->refused = 0;

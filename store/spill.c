@@ -68,7 +68,7 @@ static void done(struct disk_job *job);
 
 /* ---- how much and when ------------------------------------------------------------------------------------------------ */
 
-static uint64_t intake_bytes(const struct tiering *t)
+uint64_t spill_intake(const struct tiering *t)
 {
 	const struct layout *layout = t->space->layout;
 	const struct space *space = t->space;
@@ -89,7 +89,7 @@ uint64_t spill_floor(const struct tiering *t)
 {
 	const struct space *space = t->space;
 	uint64_t budget = space->granted_bytes > space->floor_bytes ? space->granted_bytes : space->floor_bytes;
-	uint64_t intake = 2 * intake_bytes(t), rate = 2 * (t->put_bytes_s / 1000) * (t->write_ns / 1000000);
+	uint64_t intake = 2 * spill_intake(t), rate = 2 * (t->put_bytes_s / 1000) * (t->write_ns / 1000000);
 	uint64_t floor = intake > rate ? intake : rate;
 
 	return floor < budget / 2 ? floor : budget / 2;

@@ -249,7 +249,7 @@ void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot)
 
 /* ---- the file follows ----------------------------------------------------------------------------------------------- */
 
-static uint64_t file_consumed(const struct tiering *t, uint32_t record)
+uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record)
 {
 	const struct record_file *f = &t->files[record];
 
@@ -355,7 +355,7 @@ static bool named_by_another(struct tiering *t, uint32_t record, uint64_t consum
 {
 	uint32_t other = index_find_endpoint(t->space->index, endpoint);
 
-	return other != INDEX_NONE && other != record && tiering_file(t, other)->id && file_consumed(t, other) == consumed &&
+	return other != INDEX_NONE && other != record && tiering_file(t, other)->id && tiering_file_consumed(t, other) == consumed &&
 	       !memcmp(&t->files[other].endpoint, endpoint, sizeof(*endpoint));
 }
 
@@ -380,7 +380,7 @@ static void record_lost(struct tiering *t, uint32_t record)
 			name_goes(t, record, consumed, &endpoint);
 	}
 	if (f->id && current) {
-		name_goes(t, record, file_consumed(t, record), &f->endpoint);
+		name_goes(t, record, tiering_file_consumed(t, record), &f->endpoint);
 		file_goes(t, f);
 	}
 	if (current && f->dirty_slot != INDEX_NONE)
@@ -498,7 +498,7 @@ static void trim_give(struct tiering *t, uint32_t record)
 	struct record_file *f = tiering_file(t, record);
 	const struct record *r = index_record(t->space->index, record);
 	bool row = f->flags & TIERING_FILE_ROW && r->flags & RECORD_FLAG_ROW && r->pages == f->pages;
-	struct trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, file_consumed(t, record), &f->endpoint);
+	struct trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, tiering_file_consumed(t, record), &f->endpoint);
 	struct record_file_plan plan;
 	uint64_t bytes;
 

@@ -99,9 +99,10 @@ struct tiering {
 	char error_text[160];
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
+	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
-	bool remove;                       /* the files go with the namespace */
+	_Atomic bool remove;               /* the files go with the namespace */
 	bool fresh, behind;                /* the catalogue, as it was opened */
 	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
@@ -141,6 +142,7 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 
 size_t tiering_memory_bytes(const struct tiering *t); /* touched, about: arrays, orders, loads */
 struct record_file *tiering_file(struct tiering *t, uint32_t record);
+uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record); /* of its file's name now */
 static inline bool tiering_has_value(const struct tiering *t, uint32_t entry) /* its entry is a value's (not quarantined, not free) */
 {
 	return t->space->tables.entries[entry].state == ENTRY_VALUE;
@@ -183,6 +185,7 @@ void tiering_consider(struct tiering *t, uint32_t record);
 /* Looks whether something must be written, and gives it to the disk: when free + clean are under the floor, when
  * draining, when a size has refused a put. At most SPILL_WRITES_MOST under way. Without the lock, from the tier thread. */
 void spill_run(struct tiering *t);
+uint64_t spill_intake(const struct tiering *t); /* bytes that a request or two may bring; likewise what is read ahead of transfers */
 uint64_t spill_floor(const struct tiering *t); /* bytes that are to be free or clean */
 void spill_cancel_all(struct tiering *t);      /* a reset: no write under way is to be seen; under the lock */
 /* Under the lock: a put or a load found no slot of (class, share) and nothing to demote: something is written soon. */
@@ -228,7 +231,8 @@ void demote_rows(struct tiering *t);
  * checksum or key, a file that is not there or too short, and an error of the disk that came twice make the value go; anything
  * else (ENOMEM, EMFILE, ECANCELED) leaves the place as it was. Named by number and generation. */
 struct load_name {
-	uint32_t number, generation;
+	uint32_t number, generation; /* number 0: none */
+	bool hold;                   /* as it was wanted */
 };
 
 int loads_new(struct tiering *t, struct why *why);
@@ -244,14 +248,17 @@ enum load_state { LOAD_NONE, LOAD_COMING, LOAD_HERE, LOAD_FAILED };
  * cancelled and is wanted again is begun again. */
 enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uint32_t column, bool hold, struct slots_filter filter,
 			  struct load_name *name, uint32_t *entry, bool *joined);
-/* What became of it. HERE: *entry, held once for the caller, and the caller is detached; FAILED: likewise detached. */
+/* What became of it. HERE: *entry, held once for the caller (if it wanted that), and the caller is detached; FAILED, the value cannot
+ * be had any more, and NONE, nothing is known about it (want it again): likewise detached. */
 enum load_state load_ask(struct tiering *t, struct load_name name, uint32_t *entry);
-void load_detach(struct tiering *t, struct load_name name);
+void load_detach(struct tiering *t, struct load_name name); /* its hold goes too */
+uint64_t loads_bytes(const struct tiering *t); /* of slots that are being read into */
 /* Gives what load_want queued to the disk, merged per record. Under the lock; at the end of each stay that wanted something. */
 void load_submit(struct tiering *t);
 
-/* Reads values of a record's file for the mount, without promotion: @page, all page columns or one row, into @to. -ENODATA where
- * absent; -ENOENT; -EIO. Without the lock; blocks. */
+/* Reads what stands at @offset of `pages` (@row: of `row`) as far as it is on disk, for the mount, without promotion. Bytes read, at
+ * least one; -EAGAIN: it is in memory now. -ENODATA where absent; -ENOENT: the record is gone; -EIO, -ENOMEM. What fails its check is
+ * gone afterwards. Without the lock; blocks, a minute at most for each of two reads. */
 ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, void *to, size_t bytes);
 
 /* ---- mover.c: the thread of the tier -------------------------------------------------------------------------------------- */
