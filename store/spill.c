@@ -227,6 +227,7 @@ void spill_run(struct tiering *t)
 
 	lock_assert_none_held();
 	spill_ring_give_up(t);
+	spill_order(t);
 	while ((s = write_of(t))) {
 		if (!spill_gather(s) || !spill_give(s))
 			spill_undo(s);
@@ -256,6 +257,8 @@ void spill_free(struct tiering *t)
 		t->closed = true; /* nobody else is there any more */
 		spill_ring_give_up(t);
 	}
+	if (t->writing)
+		free(t->writing->order.of);
 	free(t->writing);
 	t->writing = NULL;
 }

@@ -88,30 +88,73 @@ static uint32_t asked(struct tiering *t)
 	return INDEX_NONE;
 }
 
-/* When the time is short: the record used last, or what it stands on and is dirty, root first. A piece of the records at a
- * time is looked at, newest numbers of the order first; exact enough for what is given up when the time is over. */
+/* When the time is short: the record used last, or what it stands on and is dirty, root first. */
 static uint32_t newest(struct tiering *t)
 {
-	struct index *index = t->space->index;
-	uint32_t passed[INDEX_STEP_KEYS * 4], n = 0, best = INDEX_NONE, at;
+	struct spill_order *order = &t->writing->order;
 
-	while (n < INDEX_STEP_KEYS * 4 && (at = policy_lru.pop(t->dirty)) != INDEX_NONE)
-		passed[n++] = at;
-	for (uint32_t i = 0; i < n; i++)
-		if (choosable(t, passed[i]))
-			best = passed[i]; /* they come coldest first */
-	for (uint32_t i = 0; i < n; i++)
-		if (passed[i] != best)
-			tiering_consider(t, passed[i]);
-	if (best == INDEX_NONE)
-		return best;
-	at = best;
-	for (uint32_t i = 0; i < INDEX_STEP_KEYS && at != INDEX_NONE; i++) {
-		if (has_dirty(t, at) && choosable(t, at))
-			best = at;
-		at = index_record(index, at)->parent;
+	for (uint32_t looks = INDEX_STEP_KEYS; order->at < order->count && looks; looks--) {
+		struct tiering_name name = order->of[order->at].name;
+		uint32_t best = INDEX_NONE, at = name.record;
+
+		if (!spill_alive(t, name) || !has_dirty(t, at)) {
+			order->at++;
+			continue;
+		}
+		for (uint32_t i = 0; i < INDEX_STEP_KEYS && at != INDEX_NONE; i++) {
+			if (has_dirty(t, at) && choosable(t, at))
+				best = at;
+			at = index_record(t->space->index, at)->parent;
+		}
+		if (best != INDEX_NONE)
+			return best;
+		order->at++; /* it is being written, or cannot be now */
 	}
-	return best;
+	return INDEX_NONE;
+}
+
+static int by_use(const void *a, const void *b)
+{
+	int32_t later = (int32_t)(((const struct spill_use *)b)->tick - ((const struct spill_use *)a)->tick);
+
+	return later < 0 ? -1 : later > 0;
+}
+
+/* Under the lock: some more of the dirty records. False: that was the last one. */
+static bool order_some(struct tiering *t, struct spill_order *order, uint32_t *at)
+{
+	struct index *index = t->space->index;
+	uint32_t limit = index_record_limit(index), end = limit - *at < INDEX_STEP_KEYS ? limit : *at + INDEX_STEP_KEYS;
+
+	for (; *at < end && order->count < order->most; ++*at)
+		if (index_record(index, *at)->state == RECORD_LIVE && index_record_current(index, *at) && has_dirty(t, *at))
+			order->of[order->count++] = (struct spill_use){ index_record_last_use(index, *at), spill_name(t, *at) };
+	return *at < limit && order->count < order->most;
+}
+
+void spill_order(struct tiering *t)
+{
+	struct spill_order *order = &t->writing->order;
+	struct spill_order next = { 0 };
+	uint32_t at = 0;
+	bool more;
+
+	lock_take(&t->space->lock);
+	more = t->drain_newest && order->at == order->count && policy_lru.count(t->dirty);
+	next.most = policy_lru.count(t->dirty) + INDEX_STEP_KEYS;
+	lock_drop(&t->space->lock);
+	if (!more)
+		return;
+	next.of = calloc(next.most, sizeof(*next.of));
+	while (next.of && more) {
+		lock_take(&t->space->lock);
+		more = order_some(t, &next, &at);
+		lock_drop(&t->space->lock);
+	}
+	if (next.count)
+		qsort(next.of, next.count, sizeof(*next.of), by_use);
+	free(order->of);
+	*order = next;
 }
 
 uint32_t spill_choose(struct tiering *t)
@@ -120,7 +163,7 @@ uint32_t spill_choose(struct tiering *t)
 
 	if (record != INDEX_NONE)
 		return record;
-	return t->drain_newest ? newest(t) : coldest(t);
+	return t->drain_newest && t->writing->order.at < t->writing->order.count ? newest(t) : coldest(t);
 }
 
 /* ---- WHOLE groups ---------------------------------------------------------------------------------------------------------- */

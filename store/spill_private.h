@@ -50,9 +50,19 @@ struct spill_ring {
 	struct spill *ended;       /* written; their slots are held until all are */
 };
 
+/* Dirty records, the one that was used last first. The mover's: no lock. */
+struct spill_order {
+	struct spill_use {
+		uint32_t tick;
+		struct tiering_name name;
+	} *of;
+	uint32_t count, at, most;
+};
+
 struct disk_write_list {
 	struct spill *first;
-	struct spill_ring *ring; /* one at a time */
+	struct spill_ring *ring;  /* one at a time */
+	struct spill_order order; /* while the newest are written first */
 };
 
 /* ---- spill.c ---- */
@@ -67,6 +77,9 @@ bool spill_alive(const struct tiering *t, struct tiering_name name);
 bool spill_writable(struct tiering *t, uint32_t record);
 /* The next record that is to be written, with all of its ring, taken from the order; INDEX_NONE. */
 uint32_t spill_choose(struct tiering *t);
+/* Puts the dirty records in order, when the newest are written first and the last order is used up. Without the lock, in bounded
+ * stays. */
+void spill_order(struct tiering *t);
 /* The ring of @record, which was chosen; NULL: it is too long, or there is no memory: each of it is written by itself. */
 struct spill_ring *spill_ring_new(struct tiering *t, uint32_t record);
 /* The next of the ring, or INDEX_NONE: all are begun, or it has failed. */
