@@ -59,19 +59,21 @@ static void host_end_sessions(struct host *host)
 	}
 }
 
-/* Out of the list first: other threads go by that. */
-static void host_end_spaces(struct host *host)
+/* The mover may be looking through them. */
+static void host_let_spaces_go(struct host *host)
 {
-	struct space *spaces[HOST_MAX_SPACES];
-	uint32_t count;
+	bool more = true;
 
-	lock_take(&host->lock);
-	count = host->space_count;
-	memcpy(spaces, host->spaces, count * sizeof(spaces[0]));
-	host->space_count = 0;
-	lock_drop(&host->lock);
-	for (uint32_t i = 0; i < count; i++)
-		space_unref(&spaces[i]);
+	while (more) {
+		struct space *space = NULL;
+
+		lock_take(&host->lock);
+		more = host->space_count > 0;
+		if (more)
+			space = host->spaces[--host->space_count];
+		lock_drop(&host->lock);
+		space_unref(&space);
+	}
 }
 
 void host_free(struct host **hp)
@@ -85,7 +87,7 @@ void host_free(struct host **hp)
 	host_end_sessions(host);
 	quarantine_free_all(host);
 	grower_free(&host->grower);
-	host_end_spaces(host);
+	host_let_spaces_go(host);
 	host_disk_close(host);
 	budget_destroy(&host->budget);
 	lock_destroy(&host->lock);

@@ -91,7 +91,7 @@ struct tiering {
 	uint64_t retry_pause_ns;           /* the last pause before a try */
 	uint32_t failures;                 /* writes and reads in a row that failed, but for lack of room on the disk */
 	uint64_t failing_since_ns;         /* the first of them */
-	bool full;                         /* the last write failed for lack of room on the disk */
+	bool full;                         /* a write failed for lack of room on the disk, and the mover has not seen to it */
 	bool places_short;                 /* a value could not leave memory: no place was left */
 	bool closed;                       /* the disk has failed: dirty counts as clean, nothing is read or written */
 	uint32_t draining, drain_newest;   /* drains under way: everything dirty is written; the newest endpoints first */

@@ -381,11 +381,10 @@ static inline bool world_put_row(struct world *w, uint64_t chain, uint32_t page)
 {
 	struct key key = fixture_key(chain, page);
 	struct put_group group = {
-		.consumed = (page + 1ull) * FIXTURE_PAGE, .keys = 1, .class_mask = 2, .flags = page ? 0 : PUT_ROOT,
+		.parent = page ? fixture_key(chain, page - 1) : key,
+		.consumed = (page + 1ull) * FIXTURE_PAGE, .keys = 1, .class_mask = 2, .flags = PUT_ROW_ONLY | (page ? 0 : PUT_ROOT),
 	};
 
-	if (page)
-		group.parent = fixture_key(chain, page - 1);
 	assert_int_equal(put_run(w->s, ++w->plan, &group, 1, &key, 1, 2, &w->r), 0);
 	if (w->r.groups_ok)
 		commit_all(w->s, w->plan, 1);
