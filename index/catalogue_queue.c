@@ -481,6 +481,14 @@ bool catalogue_clear(struct catalogue *c)
 	return queue_change(c, new_change(CHANGE_CLEAR, 0, 0));
 }
 
+void catalogue_behind(struct catalogue *c)
+{
+	lock_take(&c->lock);
+	c->lost = true;
+	lock_cond_wake_all(&c->work);
+	lock_drop(&c->lock);
+}
+
 /* ---- looking ------------------------------------------------------------------------------------------------------- */
 
 bool catalogue_flush(struct catalogue *c, uint64_t patience_ns)
