@@ -300,10 +300,10 @@ int catalogue_load(struct catalogue *c, bool (*row)(void *context, const struct 
 	lock_take(&c->lock);
 	bool late = c->begun || c->loading;
 
-	c->loading = true;
+	c->loading |= !late;
 	lock_drop(&c->lock);
 	if (late)
-		return why_set(why, EBUSY, "the catalogue is read before it is written, and once");
+		return why_set(why, EBUSY, "the catalogue is read before its first change is queued, not after");
 	int r = catalogue_db_load(c->db, row, context, why);
 
 	lock_take(&c->lock);
@@ -484,8 +484,7 @@ bool catalogue_clear(struct catalogue *c)
 void catalogue_behind(struct catalogue *c)
 {
 	lock_take(&c->lock);
-	c->lost = true;
-	lock_cond_wake_all(&c->work);
+	note_dropped(c);
 	lock_drop(&c->lock);
 }
 

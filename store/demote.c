@@ -98,6 +98,14 @@ static void record_leaves(struct leaving *l, uint32_t record)
 		place_leaves(l, record, page);
 }
 
+static void note_left(struct tiering *t, uint32_t record, uint32_t values, uint64_t bytes)
+{
+	struct host_event event = { .kind = HOST_EVENT_DEMOTED, .pages = values, .number = bytes };
+
+	index_record_name(t->space->index, record, &event.consumed, &event.endpoint);
+	space_note(t->space, &event);
+}
+
 static void leave(struct leaving *l)
 {
 	struct tiering *t = l->t;
@@ -109,14 +117,17 @@ static void leave(struct leaving *l)
 
 		if (record == INDEX_NONE)
 			break;
+		uint32_t values = l->values;
+		uint64_t bytes = l->bytes;
+
 		record_leaves(l, record);
+		if (l->values > values)
+			note_left(t, record, l->values - values, l->bytes - bytes);
 		if (tiering_file(t, record)->clean)
 			passed[n++] = record;
 	}
 	for (uint32_t i = 0; i < n; i++)
 		policy_lru.insert(t->resident, passed[i]);
-	if (l->bytes)
-		space_note(t->space, &(struct host_event){ .kind = HOST_EVENT_DEMOTED, .bytes = l->bytes });
 }
 
 uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter)
@@ -174,9 +185,11 @@ uint64_t demote_disk(struct tiering *t, uint64_t bytes)
 
 		freed = index_counters(space->index)->victims_freed;
 		space_notes_begin(space);
+		space->news_why = HOST_WHY_DISK;
 		for (uint32_t i = 0; more && i < INDEX_STEP_KEYS && (bytes || places - t->places_used < INDEX_STEP_KEYS); i++)
 			more = !index_evict_page(space->index, idle, t, &sink);
 		space->stats.values_evicted += index_counters(space->index)->victims_freed - freed;
+		space->news_why = HOST_WHY_ROOM;
 		space_notes_end(space);
 		while (tiering_flush(t)) {
 			lock_drop(&space->lock);
@@ -195,27 +208,37 @@ uint64_t demote_disk(struct tiering *t, uint64_t bytes)
 
 /* ---- age -------------------------------------------------------------------------------------------------------------------- */
 
+static uint64_t values_of(const struct tiering *t, uint32_t record)
+{
+	const struct record *r = index_record(t->space->index, record);
+	const struct layout *layout = t->space->layout;
+	uint64_t n = 0;
+
+	for (uint32_t page = 0; page < r->pages; page++)
+		for (uint32_t c = 0; c < layout->page_columns; c++)
+			n += index_value(t->space->index, record, (uint16_t)page, c, NULL) != INDEX_NONE;
+	for (uint32_t c = 0; c < layout->row_columns; c++)
+		n += index_value(t->space->index, record, INDEX_PAGE_ROW, c, NULL) != INDEX_NONE;
+	return n;
+}
+
 /* Under the lock: it goes if it is old enough and may. Returns what it hung off, if it has gone. */
 static uint32_t expire_one(struct tiering *t, uint32_t record, uint64_t before_s)
 {
 	struct space *space = t->space;
 	struct index_sink sink = space_sink(space);
-	struct host_event event = { .kind = HOST_EVENT_EXPIRED };
-	uint32_t parent;
 	uint64_t freed;
+	uint32_t parent;
 
 	if (record >= index_record_limit(space->index) || !index_record_visible(space->index, record) ||
 	    space->tables.records[record].last_use_s > before_s)
 		return INDEX_NONE;
 	parent = index_record(space->index, record)->parent;
-	event.pages = index_record(space->index, record)->pages;
-	index_record_name(space->index, record, &event.consumed, &event.endpoint);
 	if (index_may_evict_record(space->index, record, NULL))
 		return INDEX_NONE;
-	space_note(space, &event);
-	freed = space->tables.records[record].pages;
+	freed = values_of(t, record);
 	index_evict_record(space->index, record, &sink, NULL);
-	space->stats.values_expired += freed * space->layout->page_columns;
+	space->stats.values_expired += freed;
 	return parent;
 }
 
@@ -234,8 +257,10 @@ void demote_expired(struct tiering *t, uint64_t now_s)
 	while (cursor || climb != INDEX_NONE) {
 		lock_take(&space->lock);
 		space_notes_begin(space);
+		space->news_why = HOST_WHY_AGE;
 		for (uint32_t i = 0; i < INDEX_STEP_KEYS && (cursor || climb != INDEX_NONE); i++)
 			climb = expire_one(t, climb != INDEX_NONE ? climb : --cursor, now_s - age);
+		space->news_why = HOST_WHY_ROOM;
 		space_notes_end(space);
 		space_room(space);
 		lock_drop(&space->lock);

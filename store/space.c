@@ -542,7 +542,7 @@ static inline void news_fill(const struct space *space, struct host_event *event
 			     uint32_t row_values)
 {
 	event->kind = (enum host_event_kind)kind;
-	event->why = (enum host_event_why)why;
+	event->why = space->news_why != HOST_WHY_ROOM && why != INDEX_WHY_LOST ? space->news_why : (enum host_event_why)why;
 	event->consumed = consumed;
 	event->endpoint = *endpoint;
 	event->number = row_values;

@@ -796,7 +796,7 @@ static void file_came(struct tiering *t, struct spill *s, const uint8_t *absent,
 	if (ours)
 		space_note(t->space, &(struct host_event){ .kind = HOST_EVENT_SPILLED, .consumed = s->write.job.consumed,
 							   .endpoint = s->write.id.endpoint, .pages = s->write.id.pages,
-							   .bytes = s->write.file_bytes });
+							   .number = s->write.file_bytes });
 }
 
 static uint8_t *absent_map(const struct spill *s, uint32_t *ret_bytes)
@@ -892,14 +892,12 @@ static void close_tier(struct tiering *t, int error)
 		 t->failures, strerror(-error));
 	spill_cancel_all(t);
 	space_room(t->space);
-	space_note(t->space, &(struct host_event){ .kind = HOST_EVENT_DISK, .number = (uint64_t)-error });
 }
 
 /* Under the lock. */
 static void note_failure(struct tiering *t, int error, bool read)
 {
 	uint64_t now = clock_now_ns();
-	bool was = t->error != 0;
 
 	t->error = -error;
 	if (!read) {
@@ -915,8 +913,6 @@ static void note_failure(struct tiering *t, int error, bool read)
 	}
 	if (t->failures >= SPILL_CLOSE_FAILURES && now - t->failing_since_ns >= SPILL_CLOSE_NS)
 		close_tier(t, error);
-	else if (!was)
-		space_note(t->space, &(struct host_event){ .kind = HOST_EVENT_DISK, .number = (uint64_t)-error });
 }
 
 void tiering_result(struct tiering *t, int error, bool read)
