@@ -414,7 +414,7 @@ static void longer_than_memory(void **state)
 	put_long(w, s, 1);
 	world_put(w, s, 2, 2, 0, 50, false);
 	world_get(s, 2, 2, 50, &start);
-	transfer_of(&hot, s, 2, 2, 50, 0, 50, offsets, 50); /* held all the while */
+	transfer_of(&hot, s, 2, 90, 50, 0, 50, offsets, 50); /* held all the while */
 	assert_int_equal(transfer_all(&hot, &why), 0);
 	world_get(s, 1, 1, LONG, &start);
 	assert_int_equal(start.transferable_len, LONG * FIXTURE_PAGE);
@@ -428,7 +428,7 @@ static void longer_than_memory(void **state)
 	check_pages(w, offsets, 2, 0, 50);
 	assert_int_equal(world_holds(w), 50);
 	assert_int_equal(fixture_report(&w->f).stats.values_evicted, 0);
-	release(s, 2);
+	release(s, 90);
 	end(w, s, NULL);
 }
 
