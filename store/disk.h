@@ -46,7 +46,7 @@ struct disk_config {
 	const char *path;        /* must be there, a folder */
 	unsigned workers;        /* 1..16 */
 	enum disk_durability durability;
-	bool uring;              /* false: the plain ops */
+	bool uring;              /* false, or the kernel has none for us: the plain ops (disk_uses_uring tells) */
 	const char *fault;       /* disk_ops_fault_new specification, or NULL */
 	struct disk_ops *ops;    /* NULL: made from the two above; else the engine's, freed with it */
 };
@@ -54,7 +54,11 @@ struct disk_config {
 /* Takes the directory. EWOULDBLOCK: another daemon has it (the sentence says which pid, where known); EROFS, EACCES, ENOTDIR,
  * ENOENT: no disk tier, the sentence says why. Blocks. */
 int disk_new(const struct disk_config *config, struct disk **ret, struct why *why);
-/* Waits for the jobs under way, at most @patience_ns; those that wait in queues end with -ECANCELED. */
+/* Jobs that wait in queues end with -ECANCELED; those under way have @patience_ns, then they start no more transfers and end with
+ * -ECANCELED too, once the kernel has given back what it has (that alone has no limit: the memory is the kernel's until then). Nobody
+ * gives jobs any more. Namespaces are closed before it; who has to end their jobs before that calls disk_stop first, which
+ * does all but the freeing. */
+void disk_stop(struct disk *disk, uint64_t patience_ns);
 void disk_free(struct disk **disk, uint64_t patience_ns);
 const char *disk_path(const struct disk *disk);
 struct disk_ops *disk_ops(struct disk *disk);
@@ -62,10 +66,11 @@ bool disk_uses_uring(const struct disk *disk);
 
 /* ---- namespaces ----------------------------------------------------------------------------------------------------- */
 
-/* Finds or makes the folder of @layout's namespace; removes *.tmp. EBUSY while it is open or being removed. @segment: NULL while there is none (tools). Blocks. */
+/* Finds or makes the folder of @layout's namespace; removes *.tmp. EBUSY while it is open or being removed. @segment: NULL while
+ * there is none (tools); it is mapped here, once. Both outlive the dir. Blocks. */
 int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment *segment, struct disk_dir **ret, struct why *why);
-/* No job of it may be under way. With @remove the folder goes, namespace.json first, with everything in it but files of another
- * writer. Blocks. */
+/* No job of it may be under way, its pieces are dropped. With @remove the folder goes, namespace.json first, with everything in it
+ * but record files of another writer or of a newer version, and what else is not ours. Blocks. */
 void disk_dir_close(struct disk_dir **dir, bool remove);
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);
@@ -90,16 +95,30 @@ struct disk_file_info {
 int disk_file_look(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, struct disk_file_info *ret, struct why *why);
 
 /* Pieces of the segment that values lie in: registered with every worker for direct transfers. May fail quietly. From any
- * thread without a lock; drop waits until no transfer uses the piece (nobody may give jobs for it meanwhile). */
+ * thread but within a done(), without a lock; both wait for the workers, drop also until no transfer uses the piece (nobody may
+ * give jobs for it meanwhile). */
 void disk_piece_add(struct disk_dir *dir, uint32_t grant, uint64_t offset, uint64_t length);
 void disk_piece_drop(struct disk_dir *dir, uint32_t grant);
 
 /* ---- jobs ----------------------------------------------------------------------------------------------------------- */
 
-enum disk_job_kind { DISK_JOB_WRITE, DISK_JOB_READ, DISK_JOB_TRIM, DISK_JOB_REMOVE, DISK_JOB_CLEAR };
+enum disk_job_kind {
+	DISK_JOB_WRITE,
+	DISK_JOB_READ,
+	DISK_JOB_TRIM,
+	DISK_JOB_REMOVE,
+	DISK_JOB_CLEAR,
+	DISK_JOB_LOOK, /* the engine's own: disk_file_look */
+};
 
 struct disk_job {
-	struct disk_job *next; /* the engine's */
+	/* the engine's */
+	struct disk_job *next;
+	int fd, old_fd;        /* while it is open */
+	uint32_t temporary;    /* number in its temporary name */
+	int step;
+
+	/* the caller's */
 	enum disk_job_kind kind;
 	struct disk_dir *dir;
 	uint64_t consumed;     /* of the file's name as it will be when the jobs given before have ended */
@@ -114,14 +133,18 @@ struct disk_job {
 #define DISK_ABSENT UINT64_MAX
 
 /* A whole file, under a temporary name that no other job has, then renamed to its own; one that is there already is
- * replaced. */
+ * replaced. After any error nothing is left of it, and what was there before is there still. A folder that cannot be synced
+ * after the renaming is counted as a write error, and is none of the job: the file is there and whole.
+ * -EFAULT: the memory of a value is not to be had; -EINVAL: an offset; else what the kernel says. With `from_old` also -ENOENT
+ * and -EBADMSG: of the old file's header or keys. */
 struct disk_write {
 	struct disk_job job;      /* first */
 	struct record_file_id id; /* nonce, created_s: set by the engine when 0 */
 	const struct key *keys;   /* [pages]; the caller's until done() */
 	const uint64_t *values;   /* [pages][page_columns], then [row_columns]: offset in the segment, DISK_ABSENT; the caller's */
 	/* When some values are to be taken from the file that is there now under @old's name instead: for those `values` is
-	 * DISK_FROM_OLD, same page and column. */
+	 * DISK_FROM_OLD, same page and column. They keep the checksum that they had: what is damaged in the old file is found
+	 * damaged in the new one when it is read, and what the old one lacks is absent. */
 	bool from_old;
 	uint64_t old_consumed;
 	struct key old_endpoint;
@@ -138,13 +161,15 @@ struct disk_read_value {
 	uint32_t page;   /* or TABLES_PAGE_ROW */
 	uint32_t column; /* of the page's or of the row's */
 	uint64_t to;     /* offset in the segment, or address when the read has `memory` */
-	int result;      /* 0; -ENODATA: absent in the file; -EBADMSG: its checksum is wrong; -EIO ... */
+	int result;      /* 0; -ENODATA: absent in the file, or behind its end; -EBADMSG: its checksum or key is wrong; -EFAULT: the
+	                  * memory is not to be had; -EINVAL: `to`; -EIO ... (all values of one transfer) */
 	void *context;   /* the caller's */
 };
 
 struct disk_read {
 	struct disk_job job;     /* first; result: of the file as a whole: -ENOENT, -EBADMSG (header or key segment are damaged or
-				  * another namespace's: every value has failed). 0: look at each */
+				  * another namespace's), -ENOTSUP (a newer version's or another writer's) ...: every value has
+				  * failed with it. 0: look at each */
 	bool memory;             /* `to` are addresses, 4 KiB-aligned, with room for the whole slot */
 	uint32_t pages;          /* that the index knows: nothing behind them is read */
 	uint32_t file_pages;     /* the file was written with: says where everything lies. When the (intact) header says another
@@ -157,7 +182,8 @@ struct disk_read {
 };
 
 /* The file gets shorter and another name (the same, when only the row goes); what was there under that name is replaced. Renamed
- * first, then truncated. */
+ * first, then truncated: after -ENOENT and other errors of the renaming it has its old name. One that cannot be truncated is as
+ * long as it was, under its new name: that is counted as a write error, `file_bytes` tells, and it is no error of the job. */
 struct disk_trim {
 	struct disk_job job; /* first; consumed and endpoint: the name now */
 	uint32_t pages, file_pages; /* that stay; that the file was written with */
@@ -167,6 +193,8 @@ struct disk_trim {
 	uint64_t file_bytes; /* out */
 };
 
+/* The name goes at once, the file afterwards: one that cannot be unlinked is counted as a write error, has a temporary name and goes
+ * when the namespace is opened the next time. */
 struct disk_remove {
 	struct disk_job job; /* first; a file that is not there is no error */
 };
@@ -188,7 +216,7 @@ struct disk_report {
 	uint64_t free_bytes, total_bytes; /* of the file system, now */
 	uint32_t workers, jobs;
 	bool uring, direct;
-	uint32_t buffers_registered;
+	uint32_t buffers_registered; /* in all workers */
 	size_t memory_bytes; /* bounce memory, queues */
 };
 void disk_report(struct disk *disk, struct disk_report *ret);

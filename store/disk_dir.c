@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The folder of a namespace: made, cleared of what a death left half done, listed, removed.
+ */
+#include "store/disk_private.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "store/base/cleanup.h"
+
+#define FOLDERS 256u
+#define LIST_BYTES (256u << 10) /* of names, in one system call */
+#define NAME_IDENTITY 8u        /* bytes of the identity in a folder's name */
+
+/* ---- names --------------------------------------------------------------------------------------------------------- */
+
+void disk_path_of(char to[DISK_PATH_BYTES], uint64_t consumed, const struct key *endpoint, uint32_t temporary)
+{
+	char name[RECORD_FILE_NAME_BYTES];
+
+	record_file_name(name, consumed, endpoint);
+	if (temporary)
+		snprintf(to, DISK_PATH_BYTES, "%02x/%s.%u.tmp", record_file_folder(endpoint), name, temporary);
+	else
+		snprintf(to, DISK_PATH_BYTES, "%02x/%s", record_file_folder(endpoint), name);
+}
+
+static void folder_of(char to[3], const char *path)
+{
+	memcpy(to, path, 2);
+	to[2] = 0;
+}
+
+int disk_folder_make(const struct disk_dir *dir, const char *path)
+{
+	struct disk_ops *ops = dir->disk->ops;
+	char folder[3];
+
+	folder_of(folder, path);
+	if (mkdirat(dir->fd, folder, 0700))
+		return errno == EEXIST ? 0 : -errno;
+	return dir->disk->durability == DISK_DURABILITY_DATA ? ops->table->sync_dir(ops, dir->fd) : 0;
+}
+
+int disk_folder_sync(const struct disk_dir *dir, const char *path)
+{
+	struct disk_ops *ops = dir->disk->ops;
+	char folder[3];
+
+	folder_of(folder, path);
+	cleanup(closep) int fd = openat(dir->fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : ops->table->sync_dir(ops, fd);
+}
+
+/* Is @name "<name of a record file>.<number>.tmp"? */
+static bool is_temporary(const char *name)
+{
+	const char *end = strstr(name, ".rec.");
+	size_t length = strlen(name);
+	char whole[RECORD_FILE_NAME_BYTES];
+	uint64_t consumed;
+	struct key key;
+
+	if (!end || length < 4 || strcmp(name + length - 4, ".tmp") || end + 4 - name >= (ptrdiff_t)sizeof(whole))
+		return false;
+	memcpy(whole, name, (size_t)(end + 4 - name));
+	whole[end + 4 - name] = 0;
+	return record_file_parse_name(whole, &consumed, &key);
+}
+
+/* ---- listing --------------------------------------------------------------------------------------------------------- */
+
+/* Calls @name for each entry of the folder @fd; false from it stops. 0, 1 = stopped, or a negative errno. */
+static int each_name(int fd, bool (*name)(void *context, int fd, const char *name), void *context)
+{
+	cleanup(freep) char *buffer = malloc(LIST_BYTES);
+
+	if (!buffer)
+		return -ENOMEM;
+	for (;;) {
+		ssize_t n = getdents64(fd, buffer, LIST_BYTES);
+
+		if (n <= 0)
+			return n ? -errno : 0;
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(void *)(buffer + at);
+
+			at += entry->d_reclen;
+			if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && !name(context, fd, entry->d_name))
+				return 1;
+		}
+	}
+}
+
+/* The same for all folders of record files. */
+static int each_file(const struct disk_dir *dir, bool (*name)(void *context, int fd, const char *name), void *context)
+{
+	for (unsigned i = 0; i < FOLDERS; i++) {
+		char folder[3];
+
+		snprintf(folder, sizeof(folder), "%02x", i);
+		cleanup(closep) int fd = openat(dir->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+			continue;
+		int r = fd < 0 ? -errno : each_name(fd, name, context);
+
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+struct listing {
+	bool size_wanted;
+	bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s);
+	void *context;
+	int error;
+};
+
+static bool list_name(void *context, int fd, const char *name)
+{
+	struct listing *l = context;
+	struct stat st = {0};
+	uint64_t consumed;
+	struct key key;
+
+	if (!record_file_parse_name(name, &consumed, &key))
+		return true;
+	if (l->size_wanted && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) {
+		l->error = errno == ENOENT ? 0 : -errno; /* it went meanwhile */
+		return !l->error;
+	}
+	if (l->size_wanted && !S_ISREG(st.st_mode))
+		return true;
+	return l->file(l->context, consumed, &key, (uint64_t)st.st_size, st.st_mtim.tv_sec);
+}
+
+int disk_dir_list(struct disk_dir *dir, bool size_wanted,
+	bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s),
+	void *context, struct why *why)
+{
+	struct listing l = {.size_wanted = size_wanted, .file = file, .context = context};
+
+	lock_assert_none_held();
+	int r = each_file(dir, list_name, &l);
+
+	if (r > 0)
+		r = l.error;
+	return r ? why_set(why, -r, "%s: its files cannot be listed: %s", dir->path, strerrordesc_np(-r)) : 0;
+}
+
+/* ---- opened ------------------------------------------------------------------------------------------------------------ */
+
+static bool clear_name(void *context, int fd, const char *name)
+{
+	struct disk_dir *dir = context;
+	struct disk_ops *ops = dir->disk->ops;
+
+	if (is_temporary(name))
+		ops->table->unlink(ops, fd, name); /* one that stays is looked at again next time */
+	return true;
+}
+
+static int hex(char *to, const uint8_t *from, unsigned bytes)
+{
+	int n = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		n += sprintf(to + n, "%02x", from[i]);
+	return n;
+}
+
+static int name_it(struct disk_dir *dir)
+{
+	char name[2 * (NAME_IDENTITY + 16) + 2];
+	int n = hex(name, dir->layout->identity, NAME_IDENTITY);
+
+	name[n++] = '-';
+	hex(name + n, dir->layout->fingerprint, sizeof(dir->layout->fingerprint));
+	if (asprintf(&dir->path, "%s/%s", dir->disk->path, name) < 0) {
+		dir->path = NULL;
+		return -ENOMEM;
+	}
+	dir->name = strrchr(dir->path, '/') + 1;
+	return 0;
+}
+
+static int take_columns(struct disk_dir *dir)
+{
+	const struct layout *l = dir->layout;
+
+	dir->columns = calloc(l->page_columns + l->row_columns + 1, sizeof(*dir->columns));
+	if (!dir->columns)
+		return -ENOMEM;
+	for (uint32_t c = 0; c < l->classes; c++)
+		for (uint32_t s = 0; s < l->class[c].shares; s++) {
+			uint32_t at = layout_column(l, c, s) + (layout_is_row(l, c) ? l->page_columns : 0);
+
+			dir->columns[at] = (struct disk_column){.slot_bytes = l->class[c].share[s].slot_bytes,
+				.payload_bytes = l->class[c].share[s].payload_bytes};
+		}
+	return 0;
+}
+
+static int map(struct disk_dir *dir, const struct segment *segment, struct why *why)
+{
+	uint64_t bytes = segment_bytes(segment);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment_fd(segment), 0);
+
+	if (memory == MAP_FAILED)
+		return why_set(why, errno, "%s: the segment's %llu bytes cannot be mapped for the disk tier", dir->path,
+			(unsigned long long)bytes);
+	dir->memory = memory;
+	dir->memory_bytes = bytes;
+	return 0;
+}
+
+bool disk_dir_holds(const struct disk_dir *dir, uint64_t offset, uint64_t bytes)
+{
+	return dir->memory && offset % LAYOUT_VALUE_ALIGN == 0 && offset <= dir->memory_bytes &&
+		bytes <= dir->memory_bytes - offset;
+}
+
+/* From here on nobody else opens it. */
+static int enter(struct disk_dir *dir)
+{
+	struct disk *disk = dir->disk;
+	bool taken = false;
+
+	lock_take(&disk->lock);
+	for (const struct disk_dir *other = disk->dirs; other; other = other->next)
+		taken |= !strcmp(other->name, dir->name);
+	if (!taken) {
+		dir->next = disk->dirs;
+		disk->dirs = dir;
+	}
+	lock_drop(&disk->lock);
+	return taken ? -EBUSY : 0;
+}
+
+static void leave(struct disk_dir *dir)
+{
+	struct disk *disk = dir->disk;
+	struct disk_dir **at = &disk->dirs;
+
+	lock_take(&disk->lock);
+	while (*at && *at != dir)
+		at = &(*at)->next;
+	if (*at)
+		*at = dir->next;
+	lock_drop(&disk->lock);
+}
+
+static int make_folder(struct disk_dir *dir, struct why *why)
+{
+	struct disk *disk = dir->disk;
+	int r = mkdirat(disk->fd, dir->name, 0700) ? -errno : 0;
+
+	if (r && r != -EEXIST)
+		return why_set(why, -r, "%s cannot be made: %s", dir->path, strerrordesc_np(-r));
+	if (!r && disk->durability == DISK_DURABILITY_DATA)
+		r = disk->ops->table->sync_dir(disk->ops, disk->fd);
+	if (r && r != -EEXIST)
+		return why_set(why, -r, "%s cannot be synced: %s", disk->path, strerrordesc_np(-r));
+	dir->fd = openat(disk->fd, dir->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir->fd < 0)
+		return why_set(why, errno, "%s cannot be opened: %s", dir->path, strerrordesc_np(errno));
+	r = each_file(dir, clear_name, dir);
+	return r ? why_set(why, -r, "%s: its files cannot be listed: %s", dir->path, strerrordesc_np(-r)) : 0;
+}
+
+static void dir_free(struct disk_dir *dir)
+{
+	leave(dir);
+	closep(&dir->fd);
+	if (dir->memory)
+		munmap(dir->memory, dir->memory_bytes);
+	free(dir->columns);
+	free(dir->path);
+	free(dir);
+}
+
+int disk_dir_open(
+	struct disk *disk, const struct layout *layout, struct segment *segment, struct disk_dir **ret, struct why *why)
+{
+	struct disk_dir *dir = calloc(1, sizeof(*dir));
+
+	lock_assert_none_held();
+	if (!dir)
+		return why_set(why, ENOMEM, "no memory for a namespace of the disk tier");
+	dir->disk = disk;
+	dir->layout = layout;
+	dir->fd = -1;
+	int r = name_it(dir);
+
+	if (!r)
+		r = take_columns(dir);
+	if (r)
+		why_set(why, -r, "no memory for a namespace of the disk tier");
+	if (!r) {
+		r = enter(dir);
+		if (r)
+			why_set(why, -r, "%s is open already", dir->path);
+	}
+	if (!r)
+		r = make_folder(dir, why);
+	if (!r && segment)
+		r = map(dir, segment, why);
+	if (r) {
+		dir_free(dir);
+		return r;
+	}
+	*ret = dir;
+	return 0;
+}
+
+int disk_dir_fd(const struct disk_dir *dir)
+{
+	return dir->fd;
+}
+
+const char *disk_dir_path(const struct disk_dir *dir)
+{
+	return dir->path;
+}
+
+/* ---- closed, and removed --------------------------------------------------------------------------------------------- */
+
+/* Another writer's, or of a newer version? What cannot be read is not known to be. */
+static bool is_foreign(const struct disk_dir *dir, int fd, const char *name)
+{
+	uint64_t header = record_file_header_bytes(dir->layout);
+	cleanup(freep) char *memory = disk_memory(header);
+	uint16_t alias[RECORD_FILE_MAX_COLUMNS];
+	struct record_file_id id;
+	cleanup(closep) int file = openat(fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (file < 0 || !memory)
+		return !memory || errno != ENOENT;
+	ssize_t n = pread(file, memory, header, 0);
+
+	return n < 0 || record_file_read_header(memory, (uint64_t)n, dir->layout, &id, alias, NULL) == -ENOTSUP;
+}
+
+static bool remove_name(void *context, int fd, const char *name)
+{
+	struct disk_dir *dir = context;
+	struct disk_ops *ops = dir->disk->ops;
+	uint64_t consumed;
+	struct key key;
+
+	if (is_temporary(name) || (record_file_parse_name(name, &consumed, &key) && !is_foreign(dir, fd, name)))
+		ops->table->unlink(ops, fd, name);
+	return true;
+}
+
+static void remove_all(struct disk_dir *dir)
+{
+	static const char *const ours[] = {
+		"namespace.json", "catalogue.sqlite", "catalogue.sqlite-wal", "catalogue.sqlite-shm", "catalogue.sqlite-journal"};
+	struct disk_ops *ops = dir->disk->ops;
+
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
+		unlinkat(dir->fd, ours[i], 0);
+	if (dir->disk->durability == DISK_DURABILITY_DATA)
+		ops->table->sync_dir(ops, dir->fd);
+	each_file(dir, remove_name, dir);
+	for (unsigned i = 0; i < FOLDERS; i++) {
+		char folder[3];
+
+		snprintf(folder, sizeof(folder), "%02x", i);
+		unlinkat(dir->fd, folder, AT_REMOVEDIR); /* one that has something left stays */
+	}
+	unlinkat(dir->disk->fd, dir->name, AT_REMOVEDIR);
+}
+
+void disk_dir_close(struct disk_dir **dirp, bool remove)
+{
+	struct disk_dir *dir = *dirp;
+
+	*dirp = NULL;
+	if (!dir)
+		return;
+	lock_assert_none_held();
+	if (remove)
+		remove_all(dir);
+	dir_free(dir);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A worker: takes jobs from its inbox, begins what there is room for, and moves their bytes. Nothing here waits but for a
+ * transfer or for something new, both in ops->reap; what blocks besides are system calls on files.
+ */
+#include "store/disk_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "store/base/clock.h"
+
+#define CHORES_AT_ONCE 8u /* of those that block, then transfers again */
+
+/* ---- what others do --------------------------------------------------------------------------------------------------- */
+
+void disk_worker_wake(struct disk_worker *w)
+{
+	bool asleep;
+
+	lock_take(&w->lock);
+	asleep = w->asleep;
+	w->asleep = false;
+	lock_drop(&w->lock);
+	if (asleep)
+		w->disk->ops->table->wake(w->queue);
+}
+
+void disk_worker_give(struct disk *disk, struct disk_job *job)
+{
+	struct disk_worker *w = &disk->worker[0];
+
+	for (uint32_t i = 1; i < disk->workers; i++)
+		if (atomic_load(&disk->worker[i].jobs) < atomic_load(&w->jobs))
+			w = &disk->worker[i];
+	atomic_fetch_add(&w->jobs, 1);
+	lock_take(&w->lock);
+	disk_list_add(&w->inbox, job);
+	lock_drop(&w->lock);
+	disk_worker_wake(w);
+}
+
+void disk_worker_ask(struct disk_worker *w, struct disk_request *request)
+{
+	lock_assert_none_held();
+	request->answered = false;
+	lock_take(&w->lock);
+	request->next = w->requests;
+	w->requests = request;
+	lock_drop(&w->lock);
+	disk_worker_wake(w);
+	lock_take(&w->lock);
+	while (!request->answered)
+		lock_cond_wait(&w->answered, &w->lock, clock_now_ns() + DISK_PATIENCE_NS);
+	lock_drop(&w->lock);
+}
+
+void disk_worker_answer(struct disk_worker *w, struct disk_request *request)
+{
+	lock_take(&w->lock);
+	request->answered = true;
+	lock_cond_wake_all(&w->answered);
+	lock_drop(&w->lock);
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------------------- */
+
+void disk_worker_done(struct disk_worker *w, struct disk_job *job)
+{
+	atomic_fetch_sub(&w->jobs, 1);
+	if (job->step == DISK_STEP_RENAME)
+		disk_names_rename(w->disk, job);
+	else
+		disk_job_end(w->disk, job);
+}
+
+/* A renamed write: synced, where that is wished. */
+static void renamed_run(struct disk_worker *w, struct disk_job *job)
+{
+	char path[DISK_PATH_BYTES];
+
+	if (w->disk->durability != DISK_DURABILITY_DATA)
+		return;
+	disk_path_of(path, job->consumed, &job->endpoint, 0);
+	if (disk_folder_sync(job->dir, path))
+		disk_count(&w->disk->counters.write_errors, 1);
+}
+
+/* A job without transfers. */
+static void chore_run(struct disk_worker *w, struct disk_job *job)
+{
+	if (job->step == DISK_STEP_RENAMED)
+		renamed_run(w, job);
+	else if (job->step == DISK_STEP_OPENED && job->kind == DISK_JOB_TRIM)
+		disk_trim_run((struct disk_trim *)job);
+	else
+		disk_unwanted_run(job);
+	if (job->kind == DISK_JOB_REMOVE && job->temporary)
+		disk_count(&w->disk->counters.removes, 1);
+	disk_worker_done(w, job);
+}
+
+static void sort_in(struct disk_worker *w, struct disk_job *job)
+{
+	bool moves = job->step == DISK_STEP_OPENED;
+
+	if (moves && (job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK))
+		disk_list_add(&w->reads, job);
+	else if (moves && job->kind == DISK_JOB_WRITE)
+		disk_list_add(&w->writes, job);
+	else
+		disk_list_add(&w->chores, job);
+}
+
+/* False: the end. */
+static bool collect(struct disk_worker *w)
+{
+	struct disk_list inbox;
+	struct disk_request *requests;
+	bool end;
+
+	lock_take(&w->lock);
+	inbox = w->inbox;
+	requests = w->requests;
+	w->inbox = (struct disk_list){0};
+	w->requests = NULL;
+	end = w->stop;
+	w->asleep = false;
+	lock_drop(&w->lock);
+	for (struct disk_job *job; (job = disk_list_take(&inbox));)
+		sort_in(w, job);
+	while (requests) {
+		struct disk_request *request = requests;
+
+		requests = request->next; /* which is its asker's once it is answered */
+		disk_pieces_do(w, request);
+	}
+	return !end;
+}
+
+static void begin_from(struct disk_worker *w, struct disk_list *list)
+{
+	while (list->first) {
+		struct disk_job *job = list->first, *next = job->next;
+
+		if (!disk_task_begin(w, job))
+			return;
+		list->first = next;
+	}
+}
+
+static void chores_run(struct disk_worker *w)
+{
+	for (uint32_t i = 0; i < CHORES_AT_ONCE && w->chores.first; i++)
+		chore_run(w, disk_list_take(&w->chores));
+}
+
+/* Nothing new has come: others wake us from here on. */
+static bool may_sleep(struct disk_worker *w)
+{
+	bool may;
+
+	lock_take(&w->lock);
+	may = !w->inbox.first && !w->requests && !w->stop;
+	w->asleep = may;
+	lock_drop(&w->lock);
+	return may;
+}
+
+static void *worker_main(void *context)
+{
+	struct disk_worker *w = context;
+	const struct sched_param normal = {0};
+
+	pthread_setschedparam(pthread_self(), SCHED_BATCH, &normal); /* as it is without */
+	while (collect(w)) {
+		begin_from(w, &w->reads);
+		begin_from(w, &w->writes);
+		chores_run(w);
+		bool more = disk_tasks_pump(w) || w->chores.first;
+
+		disk_tasks_reap(w, !more && may_sleep(w) ? DISK_PATIENCE_NS : 0);
+	}
+	return NULL;
+}
+
+/* ---- made and ended ------------------------------------------------------------------------------------------------------- */
+
+static int make(struct disk_worker *w, struct why *why)
+{
+	struct disk_ops *ops = w->disk->ops;
+	int r = ops->table->queue_new(ops, &w->queue, why);
+
+	if (r)
+		return r;
+	w->pieces = calloc(DISK_BUFFERS, sizeof(*w->pieces));
+	r = w->pieces ? disk_tasks_new(w) : -ENOMEM;
+	if (r)
+		return why_set(why, -r, "no memory for a worker of the disk tier");
+	r = pthread_create(&w->thread, NULL, worker_main, w);
+	if (r)
+		return why_set(why, r, "cannot start a worker of the disk tier");
+	w->running = true;
+	pthread_setname_np(w->thread, "pfs-disk");
+	return 0;
+}
+
+int disk_worker_start(struct disk *disk, struct disk_worker *w, uint32_t number, struct why *why)
+{
+	w->disk = disk;
+	w->number = number;
+	lock_init(&w->lock, LOCK_QUEUE);
+	lock_cond_init(&w->answered);
+	int r = make(w, why);
+
+	if (r)
+		disk_worker_end(w);
+	return r;
+}
+
+void disk_worker_end(struct disk_worker *w)
+{
+	if (!w->disk)
+		return;
+	if (w->running) {
+		lock_take(&w->lock);
+		w->stop = true;
+		lock_drop(&w->lock);
+		disk_worker_wake(w);
+		pthread_join(w->thread, NULL);
+		assert(!w->tasks_used && !w->inbox.first && !w->requests && !w->dropping && !atomic_load(&w->jobs));
+	}
+	if (w->queue)
+		w->disk->ops->table->queue_free(&w->queue);
+	disk_tasks_free(w);
+	free(w->pieces);
+	lock_cond_destroy(&w->answered);
+	lock_destroy(&w->lock);
+	w->disk = NULL;
+}
