@@ -70,8 +70,7 @@ static int make_ops(struct disk *disk, const struct disk_config *config, struct 
 {
 	struct disk_ops *ops = NULL;
 
-	if (config->uring && disk_ops_uring_new(&ops, NULL))
-		ops = NULL;
+	disk->uring = config->uring && !disk_ops_uring_new(&ops, NULL);
 	if (!ops)
 		ops = disk_ops_plain_new();
 	if (!ops)
@@ -98,12 +97,12 @@ static int start(struct disk *disk, const struct disk_config *config, struct why
 	return r ? r : disk_names_start(disk, why);
 }
 
-static void end(struct disk *disk)
+static void end(struct disk *disk, bool ops_too)
 {
 	disk_names_end(disk);
 	for (uint32_t i = 0; i < disk->workers; i++)
 		disk_worker_end(&disk->worker[i]);
-	if (disk->ops)
+	if (disk->ops && ops_too)
 		disk->ops->table->free(&disk->ops);
 	closep(&disk->lock_fd); /* and the lock goes */
 	closep(&disk->fd);
@@ -129,12 +128,11 @@ int disk_new(const struct disk_config *config, struct disk **ret, struct why *wh
 	r = take_directory(disk, config->path, why);
 	if (!r) {
 		disk->ops = config->ops;
+		disk->uring = config->ops && !strcmp(config->ops->table->name, "uring");
 		r = start(disk, config, why);
 	}
 	if (r) {
-		if (disk->ops == config->ops)
-			disk->ops = NULL; /* the caller's until we are */
-		end(disk);
+		end(disk, !config->ops); /* which are the caller's until we are */
 		return r;
 	}
 	*ret = disk;
@@ -167,7 +165,7 @@ void disk_free(struct disk **diskp, uint64_t patience_ns)
 		return;
 	disk_stop(disk, patience_ns);
 	assert(!disk->dirs);
-	end(disk);
+	end(disk, true);
 }
 
 /* ---- how it is --------------------------------------------------------------------------------------------------------- */
@@ -184,7 +182,7 @@ struct disk_ops *disk_ops(struct disk *disk)
 
 bool disk_uses_uring(const struct disk *disk)
 {
-	return !strncmp(disk->ops->table->name, "uring", 5);
+	return disk->uring;
 }
 
 uint32_t disk_jobs(const struct disk *disk)

@@ -48,7 +48,7 @@ struct disk_config {
 	enum disk_durability durability;
 	bool uring;              /* false, or the kernel has none for us: the plain ops (disk_uses_uring tells) */
 	const char *fault;       /* disk_ops_fault_new specification, or NULL */
-	struct disk_ops *ops;    /* NULL: made from the two above; else the engine's, freed with it */
+	struct disk_ops *ops;    /* NULL: made from the two above; else the engine's when it could be made, freed with it */
 };
 
 /* Takes the directory. EWOULDBLOCK: another daemon has it (the sentence says which pid, where known); EROFS, EACCES, ENOTDIR,

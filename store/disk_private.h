@@ -217,6 +217,7 @@ struct disk {
 	char *path;
 	int fd, lock_fd;
 	struct disk_ops *ops;
+	bool uring;
 	enum disk_durability durability;
 	_Atomic uint32_t jobs;
 	_Atomic uint32_t temporary;  /* numbers of temporary files */
