@@ -20,6 +20,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ static const char schema[] =
 	" consumed INTEGER NOT NULL, pages INTEGER NOT NULL, file_bytes INTEGER NOT NULL, flags INTEGER NOT NULL,"
 	" generation INTEGER NOT NULL, created INTEGER NOT NULL, written INTEGER NOT NULL, whole_id INTEGER NOT NULL,"
 	" whole_count INTEGER NOT NULL, alias BLOB, absent BLOB, keys BLOB NOT NULL);"
-	"CREATE VIEW records_hex AS SELECT id, lower(hex(endpoint)) AS endpoint, lower(hex(parent)) AS parent, start, consumed, pages,"
+	"CREATE VIEW records_hex AS SELECT id, lower(hex(endpoint)) AS endpoint,"
+	" CASE WHEN parent IS NOT NULL THEN lower(hex(parent)) END AS parent, start, consumed, pages,"
 	" file_bytes, (flags & 1) != 0 AS root, (flags & 2) != 0 AS whole, (flags & 4) != 0 AS has_row, (flags & 256) != 0 AS pinned,"
 	" generation, created, written, printf('%016x', nonce) AS nonce, printf('%016x', whole_id) AS whole_id, whole_count,"
 	" printf('%016x-%s.rec', consumed, lower(hex(endpoint))) AS file FROM records;"
@@ -184,9 +186,21 @@ static void disconnect(struct catalogue_db *db)
 	db->sqlite = NULL;
 }
 
+/* All of it is about to be read, in pieces of a page. Only before sqlite has it open: see the top. */
+static void read_ahead(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+	close(fd);
+}
+
 /* What is no part of the file but of how it is used. */
 static int connect_to(struct catalogue_db *db)
 {
+	read_ahead(db->path);
 	int result = sqlite3_open_v2(db->path, &db->sqlite,
 				     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
 

@@ -61,7 +61,7 @@ struct catalogue_row {
 int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], struct catalogue **ret,
 		   bool *fresh, bool *behind, struct why *why);
 /* Calls @row for every row in order of ids; what it points to is valid during the call. @row returns false to stop.
- * Once, before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was renamed like above and made
+ * Only before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was renamed like above and made
  * anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		   struct why *why);

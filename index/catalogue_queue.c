@@ -300,10 +300,10 @@ int catalogue_load(struct catalogue *c, bool (*row)(void *context, const struct 
 	lock_take(&c->lock);
 	bool late = c->begun || c->loading;
 
-	c->loading = true;
+	c->loading |= !late;
 	lock_drop(&c->lock);
 	if (late)
-		return why_set(why, EBUSY, "the catalogue is read before it is written, and once");
+		return why_set(why, EBUSY, "the catalogue is read before its first change is queued, not after");
 	int r = catalogue_db_load(c->db, row, context, why);
 
 	lock_take(&c->lock);

@@ -168,16 +168,18 @@ static void test_load(void **state)
 	world_flush(w);
 	assert_int_equal(catalogue_load(w->catalogue, world_take, &l, &w->why), -EBUSY);
 	assert_int_equal(w->why.error, EBUSY);
+	assert_true(world_add(w, 900)); /* and is none the worse for it */
+	world_flush(w);
 	world_close(w);
 	world_open(w);
 	assert_int_equal(catalogue_load(w->catalogue, world_take, &l, &w->why), 0);
 	assert_int_equal(l.rows, 10);
-	assert_int_equal(l.largest, 910);
+	assert_int_equal(l.largest, 909);
 	assert_false(l.wrong);
 	assert_true(world_add(w, 1001));
 	world_close(w);
 	world_open(w);
-	assert_int_equal(world_load(w), 101);
+	assert_int_equal(world_load(w), 102);
 }
 
 /* ---- behind -------------------------------------------------------------------------------------------------------- */
@@ -603,7 +605,7 @@ static bool prefix_take(void *context, const struct catalogue_row *row)
 	return true;
 }
 
-/* Is what was loaded what there was after @steps, all of it? The last step may be half done: @half of its changes. */
+/* Is what was loaded what there was after @steps, all of it? Its last step may be half done: not trimmed, not removed. */
 static bool is_after(const struct prefix *p, uint64_t steps, bool trimmed, bool removed)
 {
 	uint64_t at = 0;
@@ -615,9 +617,8 @@ static bool is_after(const struct prefix *p, uint64_t steps, bool trimmed, bool 
 		steps_expected(steps, id, &want, &there);
 		if (!trimmed && steps % 3 == 1 && id + 1 == steps)
 			world_make_row(&want, id);
-		if (!removed && id + 5 == steps && id % 7 == 0) {
+		if (!removed && id + 5 == steps && id % 7 == 0)
 			there = true;
-		}
 		if (!there)
 			continue;
 		if (at == p->ids)
@@ -646,9 +647,8 @@ static void test_kill(void **state)
 		roll = mix_64(roll, 0x9e3779b97f4a7c15ull) | 1;
 		*steps_done = 0;
 		pid_t pid = world_fork(w, work_steps);
-		struct timespec nap = {.tv_nsec = (long)(roll >> 8) % 500000000l & ~0xfffl};
+		struct timespec nap = {.tv_nsec = (long)(roll >> 8) % 500000000l};
 
-		nap.tv_nsec = nap.tv_nsec < 0 ? -nap.tv_nsec : nap.tv_nsec;
 		nanosleep(&nap, NULL); /* any moment will do */
 		kill(pid, SIGKILL);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -656,7 +656,7 @@ static void test_kill(void **state)
 		world_open(w);
 		assert_false(world_has(w, ".damaged"));
 		assert_int_equal(catalogue_load(w->catalogue, prefix_take, &p, &w->why), 0);
-		assert_true(w->behind || w->fresh);
+		assert_true(w->behind || w->fresh || !*steps_done); /* it may have died before it had opened it */
 		uint64_t steps = p.ids ? p.rows[p.ids - 1].row.id : 0;
 
 		assert_true(steps <= *steps_done + 1);
