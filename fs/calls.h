@@ -94,6 +94,10 @@ struct call {
 			int error;
 		} release;
 		struct {
+			uint64_t number; /* of the errand, 0 = there is none */
+			bool disk;
+		} drain;
+		struct {
 			struct ctl_text *face;
 			size_t bytes, done; /* of the copy: what was written, and what was taken of it */
 		} text;

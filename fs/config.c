@@ -81,7 +81,7 @@ static const struct param *param_find(const char *name)
 
 static int unknown_name(const char *name, struct why *why)
 {
-	char known[400];
+	char known[440];
 	size_t used = 0;
 
 	for (size_t i = 0; i < PARAMS && used < sizeof(known); i++)
@@ -411,6 +411,72 @@ int config_parse_args(struct config *config, int argc, char *const *argv, enum c
 	return r;
 }
 
+uint64_t config_drain_s(const struct config *config, bool *newest)
+{
+	uint64_t seconds = 0;
+
+	*newest = parse_number(config->drain, 10, &seconds);
+	return !strcmp(config->drain, "full") ? config->drain_limit : seconds;
+}
+
+static int settle_drain(const struct config *config, struct why *why)
+{
+	bool newest;
+	uint64_t seconds = config_drain_s(config, &newest);
+
+	if (!newest && strcmp(config->drain, "none") && strcmp(config->drain, "full"))
+		return why_set(why, EINVAL, "drain: '%s' is neither none nor full nor a number of seconds", config->drain);
+	if (seconds > config->drain_limit)
+		return why_set(why, EINVAL, "drain: %" PRIu64 " s are over the drain_limit of %" PRIu64 " s", seconds,
+			config->drain_limit);
+	return 0;
+}
+
+/* What makes no sense without a folder is a slip that would cost a warm cache: it is refused. */
+static int refuse_without_disk(const struct config *config, struct why *why)
+{
+	bool newest;
+	const char *name = config->disk_only     ? "disk_only"
+			   : config->disk_bytes  ? "disk_bytes"
+			   : config->durability  ? "durability"
+			   : config->disk_io     ? "disk_io"
+			   : config->disk_fault[0] ? "disk_fault"
+			   : config_drain_s(config, &newest) ? "drain"
+							     : NULL;
+
+	return name ? why_set(why, EINVAL, "%s: there is no disk tier without `disk`, the folder of its files", name) : 0;
+}
+
+static int settle_disk(struct config *config, struct why *why)
+{
+	char *here;
+	int r = settle_drain(config, why);
+
+	if (r || !config->disk[0])
+		return r ? r : refuse_without_disk(config, why);
+	if (config->disk_bytes && config->disk_bytes < CONFIG_DISK_LEAST)
+		return why_set(why, EINVAL, "disk_bytes: %" PRIu64 " are under the least budget of %llu", config->disk_bytes,
+			CONFIG_DISK_LEAST);
+	if (config->disk[0] == '/')
+		return 0;
+	/* The daemon in the background is at home in /. */
+	here = getcwd(NULL, 0);
+	if (!here)
+		return why_set(why, errno, "disk: '%s' is not absolute, and this folder has no path: %s", config->disk,
+			strerror(errno));
+	size_t bytes = strlen(here) + 1 + strlen(config->disk);
+	if (bytes >= CONFIG_TEXT_BYTES) {
+		r = why_set(why, ENAMETOOLONG, "disk: the path has %zu bytes, at most %u are allowed", bytes,
+			CONFIG_TEXT_BYTES - 1);
+	} else {
+		memmove(config->disk + strlen(here) + 1, config->disk, strlen(config->disk) + 1);
+		memcpy(config->disk, here, strlen(here));
+		config->disk[strlen(here)] = '/';
+	}
+	free(here);
+	return r;
+}
+
 int config_settle(struct config *config, struct why *why)
 {
 	int r = tier_fault_check(config->memory_fault, why);
@@ -419,6 +485,9 @@ int config_settle(struct config *config, struct why *why)
 		why_prefix(why, "memory_fault");
 		return r;
 	}
+	r = settle_disk(config, why);
+	if (r)
+		return r;
 	if (config->loop_threads == 0) {
 		cpu_set_t set;
 		int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -493,7 +562,8 @@ void config_print_help(FILE *to)
 {
 	static const char *const types[] = {"SIZE", "N", "OCTAL", "BOOL", "", "TEXT"};
 
-	fprintf(to, "usage: prefixfsd [options] MOUNTPOINT\n\n"
+	fprintf(to, "usage: prefixfsd [options] MOUNTPOINT\n"
+		    "       prefixfsd --fsck FOLDER [--repair] [--rebuild] [--values] [--json]\n\n"
 		    "Shows the KV-cache tiers of this host as a mount and serves engines through its control files.\n\n"
 		    "  --config FILE   JSON object of the parameters below; options on the command line go before it\n"
 		    "  -f              the same as --foreground\n"

@@ -36,14 +36,27 @@
 	x(UINT, uid, "self", 0, 4294967294, "owner of the root and of ns/") \
 	x(UINT, gid, "self", 0, 4294967294, "group of the root and of ns/") \
 	x(TEXT, memory_fault, "", 0, 255, "faults put into the mount's reads of memory, for tests, as read:EIO:1/100") \
+	x(TEXT, disk, "", 0, 255, "folder of the record files, which must be there; empty = memory alone") \
+	x(SIZE, disk_bytes, "0", 0, 1ull << 50, "budget for record files; 0 = a tenth of what is free there at the start") \
+	x(UINT, disk_workers, "2", 1, 16, "threads that write and read them") \
+	x(CHOICE, durability, "none", "none|data", 0, "data: a file is synced before it counts") \
+	x(BOOL, disk_only, "false", 0, 1, "everything is written at once, memory is for what is in use") \
+	x(CHOICE, disk_io, "auto", "auto|uring|plain", 0, "how files are written and read; uring insists on io_uring") \
+	x(TEXT, disk_fault, "", 0, 255, "faults put into the disk's operations, for tests") \
+	x(UINT, expire, "0", 0, 3153600000, "seconds after which a record that was not used goes; 0 = never") \
+	x(TEXT, drain, "none", 0, 16, "what is written down at the end: none, full, or the newest for so many seconds") \
+	x(UINT, drain_limit, "60", 1, 86400, "seconds that the end may take for that at most") \
 	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s") \
 	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error") \
 	x(TEXT, log_file, "", 0, 255, "where the log goes in the background; empty = the file log in the run folder") \
 	x(CHOICE, log_level, "info", "error|warning|info|debug", 0, "the least grave lines that are logged")
 
 enum { CONFIG_HUGE_AUTO, CONFIG_HUGE_NEVER, CONFIG_HUGE_THP, CONFIG_HUGE_REQUIRE };
+enum { CONFIG_DURABILITY_NONE, CONFIG_DURABILITY_DATA };
+enum { CONFIG_DISK_AUTO, CONFIG_DISK_URING, CONFIG_DISK_PLAIN };
 enum { CONFIG_OTHER_AUTO, CONFIG_OTHER_YES, CONFIG_OTHER_NO };
 
+#define CONFIG_DISK_LEAST (16ull << 20) /* of disk_bytes */
 #define CONFIG_TEXT_BYTES 256u
 #define CONFIG_FIELD_SIZE(name) uint64_t name;
 #define CONFIG_FIELD_UINT(name) uint64_t name;
@@ -68,9 +81,12 @@ int config_set(struct config *config, const char *name, const char *value, struc
 int config_read_file(struct config *config, const char *path, struct why *why);
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
+/* Seconds that writing down at the end may take, 0 = nothing is; *newest: the newest first, for as far as it gets. */
+uint64_t config_drain_s(const struct config *config, bool *newest);
+
 /* The whole command line; a --config FILE is read before the other options, wherever it stands. */
 int config_parse_args(struct config *config, int argc, char *const *argv, enum config_action *action, struct why *why);
-/* Fills in what depends on the machine: loop_threads, run_dir, allow_other. Refuses what cannot go together. */
+/* Fills in what depends on the machine: loop_threads, run_dir, allow_other; makes `disk` absolute. Refuses what cannot go together. */
 int config_settle(struct config *config, struct why *why);
 
 /* "name value" lines, the `config` file of the mount. */

@@ -93,6 +93,11 @@ uint64_t ctl_session_number(const struct ctl *ctl)
 	return session_number(ctl->session);
 }
 
+struct fs *ctl_fs(const struct ctl *ctl)
+{
+	return ctl->fs;
+}
+
 struct space *ctl_space(const struct ctl *ctl)
 {
 	return ctl->space;

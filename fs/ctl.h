@@ -29,6 +29,7 @@ uint64_t ctl_open(struct fs *fs, struct space *space, const struct fuse_ctx *who
 struct session *ctl_session(const struct ctl *ctl);
 uint64_t ctl_session_number(const struct ctl *ctl);
 struct space *ctl_space(const struct ctl *ctl);
+struct fs *ctl_fs(const struct ctl *ctl);
 uint32_t ctl_serial(const struct ctl *ctl); /* of the space */
 bool ctl_read_only(const struct ctl *ctl);
 uint64_t ctl_handle(const struct ctl *ctl);

@@ -10,8 +10,12 @@
 #include "fs/ctl.h"
 #include "fs/record_name.h"
 #include "store/base/cleanup.h"
+#include "store/base/clock.h"
 
 #define REFUSALS_NAMED EVICTION_REFUSALS
+#define DRAIN_WAIT_S 20u /* a write takes CTL_WRITE_MS at most */
+#define DRAIN_WAIT_MOST_S 25u
+#define CHECK_WAIT_NS 1000000000ull
 #define WORD_SHOWN "%.40s" /* of what the client wrote */
 
 struct ctl_command {
@@ -318,15 +322,122 @@ static void evict_done(struct ctl_command_run *run)
 
 /* ---- drain, reset ---------------------------------------------------------------------------------------------- */
 
-static int drain_begin(struct ctl_command_run *run, char **words, struct why *why)
+static bool has_disk(const struct ctl_command_run *run, uint64_t *dirty_bytes)
 {
-	int r = drain(session(run), why);
+	struct space_report report;
+
+	space_report(ctl_space(run->ctl), &report);
+	*dirty_bytes = report.dirty_bytes;
+	return report.disk;
+}
+
+static int begin_errand(struct ctl_command_run *run, enum errand_kind kind, uint64_t patience_ns, struct why *why)
+{
+	run->work.errand.disk = true;
+	run->work.errand.until_ns = clock_now_ns() + patience_ns;
+	int r = errands_ask(ctl_fs(run->ctl)->errands, ctl_space(run->ctl), kind, run->work.errand.until_ns,
+		&run->work.errand.number, why);
+	return r ? r : STEP_MORE;
+}
+
+/* Waits for its end or the end of the patience, with STEP_WAIT: 0, or how it ended. */
+static int wait_for_errand(struct ctl_command_run *run, struct why *why)
+{
+	struct errand_state *state = &run->work.errand.state;
+	int r = errands_look(ctl_fs(run->ctl)->errands, ctl_space(run->ctl), run->work.errand.number,
+		run->work.errand.until_ns, state, why);
 
 	if (r)
 		return r;
+	run->wake_ns = run->work.errand.until_ns;
+	if (state->running && clock_now_ns() < run->work.errand.until_ns)
+		return STEP_WAIT;
+	if (!state->running && state->why.error) {
+		*why = state->why;
+		return -why->error;
+	}
+	return 0;
+}
+
+static int drain_begin(struct ctl_command_run *run, char **words, struct why *why)
+{
+	enum errand_kind kind = ERRAND_DRAIN;
+	uint64_t seconds = DRAIN_WAIT_S, dirty;
+	int r = drain(session(run), why);
+
+	for (unsigned i = 0; i < run->count && !r; i++)
+		if (!strcmp(words[i], "--newest"))
+			kind = ERRAND_DRAIN_NEWEST;
+		else if (!config_parse_size(words[i], &seconds) || seconds > DRAIN_WAIT_MOST_S)
+			r = why_set(why, EINVAL, "`" WORD_SHOWN "` is neither --newest nor seconds to wait, 0 to %u", words[i],
+				DRAIN_WAIT_MOST_S);
+	if (r)
+		return r;
+	if (has_disk(run, &dirty))
+		return begin_errand(run, kind, seconds * 1000000000ull, why);
 	put_number(run->answer, "drained", 0);
 	json_object_set_new(run->answer, "note", json_string("no disk tier"));
 	return 0;
+}
+
+static int drain_go_on(struct ctl_command_run *run, struct why *why)
+{
+	const struct errand_state *state = &run->work.errand.state;
+	int r = wait_for_errand(run, why);
+
+	if (r || !state->running)
+		return r;
+	return why_set(why, ETIMEDOUT, "%" PRIu64 " of %" PRIu64 " bytes are written down so far; say it again to wait on",
+		state->done, state->goal);
+}
+
+static void drain_done(struct ctl_command_run *run)
+{
+	uint64_t dirty;
+
+	if (!run->work.errand.disk)
+		return;
+	has_disk(run, &dirty);
+	put_number(run->answer, "drained", run->work.errand.state.done);
+	put_number(run->answer, "goal", run->work.errand.state.goal);
+	put_number(run->answer, "left", dirty);
+}
+
+/* ---- fsck ------------------------------------------------------------------------------------------------------- */
+
+/* A number asks how that check is. */
+static int fsck_begin(struct ctl_command_run *run, char **words, struct why *why)
+{
+	uint64_t dirty;
+
+	if (!has_disk(run, &dirty))
+		return why_set(why, ENODEV, "namespace %s has no disk tier", space_name(ctl_space(run->ctl)));
+	if (!run->count)
+		return begin_errand(run, ERRAND_CHECK, CHECK_WAIT_NS, why);
+	if (!config_parse_size(words[0], &run->work.errand.number))
+		return why_set(why, EINVAL, "`" WORD_SHOWN "` is no number of a check", words[0]);
+	run->work.errand.disk = true;
+	run->work.errand.until_ns = clock_now_ns() + CHECK_WAIT_NS;
+	return STEP_MORE;
+}
+
+static int fsck_go_on(struct ctl_command_run *run, struct why *why)
+{
+	return wait_for_errand(run, why);
+}
+
+static void fsck_done(struct ctl_command_run *run)
+{
+	const struct errand_state *state = &run->work.errand.state;
+
+	put_number(run->answer, "number", run->work.errand.number);
+	json_object_set_new(run->answer, "running", json_boolean(state->running));
+	put_number(run->answer, "files", state->check.files);
+	put_number(run->answer, "files_in_all", state->check.files_in_all);
+	put_number(run->answer, "bad_files", state->check.bad_files);
+	put_number(run->answer, "values", state->check.values);
+	put_number(run->answer, "bad_values", state->check.bad_values);
+	put_number(run->answer, "bytes", state->check.bytes);
 }
 
 static int reset_command(struct ctl_command_run *run, char **words, struct why *why)
@@ -364,7 +475,9 @@ static const struct ctl_command commands[] = {
 	{"evict", " RECORD... | --bytes N | --all",
 		"these, what was unused for longest, or all that is not in use", 1, ANY, evict_begin, evict_go_on,
 		evict_done},
-	{"drain", "", "write down what is in memory alone", 0, 0, drain_begin, NULL, NULL},
+	{"drain", " [--newest] [SECONDS]", "write down what is in memory alone; waits so long", 0, 2, drain_begin, drain_go_on,
+		drain_done},
+	{"fsck", " [NUMBER]", "look at every record file; or how check NUMBER is", 0, 1, fsck_begin, fsck_go_on, fsck_done},
 	{"reset", "", "a new generation: nothing stored before is found any more", 0, 0, reset_command, reset_go_on,
 		reset_done},
 };

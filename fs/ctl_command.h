@@ -3,11 +3,12 @@
  * The commands of the text face of ctl (docs/view.md): words in, one JSON object out.
  *
  *   begin   STEP_MORE: step() follows;  0 or an error: it is over
- *   step    STEP_MORE, 0 or an error; others have their turn between two steps
+ *   step    STEP_MORE, 0 or an error; others have their turn between two steps. STEP_WAIT: for a change of the namespace
+ *           or run->wake_ns; then a step again
  *   end     the answer; after begin, whatever that said, and any number of steps, also when it is not done
  *
  * They work on the store as the ioctls do: 64 keys or records in one stay under the space lock, 1,024 a step. Nothing is
- * held between steps. One thread at a time; locks of the store are taken, none may be held.
+ * held between steps. What waits for a disk is an errand (fs/errands.h), done by another thread. One thread at a time; locks of the store are taken, none may be held.
  */
 #ifndef PREFIXFS_FS_CTL_COMMAND_H
 #define PREFIXFS_FS_CTL_COMMAND_H
@@ -15,6 +16,7 @@
 #include <jansson.h>
 
 #include "fs/ctl_line.h"
+#include "fs/errands.h"
 #include "store/get.h"
 #include "store/manage.h"
 
@@ -31,6 +33,7 @@ struct ctl_command_run {
 	unsigned count;   /* of the arguments' keys */
 	unsigned next;    /* to be worked on */
 	unsigned absent, refused;
+	uint64_t wake_ns; /* after STEP_WAIT */
 	struct why why;   /* of the first refusal */
 	uint64_t hits[CTL_LINE_WORDS / 64];
 	uint64_t consumed[CTL_LINE_WORDS]; /* with keys: names of records */
@@ -41,6 +44,11 @@ struct ctl_command_run {
 		struct pinning pinning;
 		struct eviction eviction;
 		struct reset reset;
+		struct {
+			uint64_t number, until_ns;
+			struct errand_state state;
+			bool disk;
+		} errand;
 	} work;
 };
 

@@ -222,7 +222,7 @@ static int verdict(struct fs *fs, struct call *call)
 				     : "the daemon is stopping");
 }
 
-/* One step: STEP_MORE as long as there is something to do, 0 when all was taken, or an error. */
+/* One step: STEP_MORE as long as there is something to do, STEP_WAIT, 0 when all was taken, or an error. */
 static int step(struct fs *fs, struct call *call)
 {
 	struct ctl_text *t = call->work.text.face;
@@ -237,8 +237,8 @@ static int step(struct fs *fs, struct call *call)
 			atomic_load(&t->waiting), CTL_UNREAD_MAX - CTL_ANSWER_MAX);
 	else if (!r)
 		r = next_line(call);
-	if (r == STEP_MORE)
-		return STEP_MORE;
+	if (r == STEP_MORE || r == STEP_WAIT)
+		return r;
 	if (r == 0 && !t->in_command)
 		return STEP_MORE; /* a line that says nothing */
 	return note_answer(call, r) ? STEP_MORE : -call->why.error;
@@ -252,16 +252,18 @@ static void go_on(struct fs *fs, struct call *call)
 
 	for (unsigned i = 0; r == STEP_MORE && i < COMMANDS_A_TURN; i++) {
 		before = call->work.text.done;
+		call->change = calls_change(fs->calls, ctl_serial(call->ctl));
 		r = step(fs, call);
 		if (t->in_command)
 			break; /* it was a step of a long one */
 	}
-	if (r == STEP_MORE) {
+	if (r == STEP_MORE || r == STEP_WAIT) {
+		call->wake_ns = t->command.wake_ns < call->deadline_ns ? t->command.wake_ns : call->deadline_ns;
 		if (!call->armed) {
 			call->armed = true;
 			fuse_req_interrupt_func(call->req, calls_interrupt, calls_name(call));
 		}
-		calls_publish(fs->calls, call, false);
+		calls_publish(fs->calls, call, r == STEP_WAIT);
 		return;
 	}
 	if (r == -EAGAIN && before) /* those before it were run */

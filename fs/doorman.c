@@ -438,8 +438,11 @@ static void hear_parent(struct doorman *d)
 		close(fd);
 	if (r == 0)
 		parent_gone(d);
-	else if (r == 1 && m.kind == KEEPER_STOP)
+	else if (r == 1 && m.kind == KEEPER_STOP) {
+		if (m.number)
+			atomic_store(&d->fs->hurry, true);
 		fs_end(d->fs);
+	}
 }
 
 static void *doorman_main(void *argument)

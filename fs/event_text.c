@@ -17,6 +17,8 @@ static const char *const names[EVENT_KINDS] = {
 	[HOST_EVENT_PINNED] = "pinned",
 	[HOST_EVENT_UNPINNED] = "unpinned",
 	[HOST_EVENT_CORRUPT] = "corrupt",
+	[HOST_EVENT_SPILLED] = "spilled",
+	[HOST_EVENT_DEMOTED] = "demoted",
 	[HOST_EVENT_ROOM] = "room",
 	[HOST_EVENT_GRANT] = "grant",
 	[HOST_EVENT_RECUT] = "recut",
@@ -33,6 +35,8 @@ static const char *const reasons[] = {
 	[HOST_WHY_ROOM] = "room",
 	[HOST_WHY_HAND] = "hand",
 	[HOST_WHY_LOST] = "lost",
+	[HOST_WHY_DISK] = "disk",
+	[HOST_WHY_AGE] = "age",
 };
 #define REASONS (sizeof(reasons) / sizeof(reasons[0]))
 
@@ -127,6 +131,11 @@ static char *put_fields(char *to, const struct event *e, const char *text)
 		to = put_record(to, e);
 		to = put_member(to, "pages", e->pages);
 		return put_member(to, "row", e->number);
+	case HOST_EVENT_SPILLED:
+	case HOST_EVENT_DEMOTED:
+		to = put_record(to, e);
+		to = put_member(to, e->kind == HOST_EVENT_SPILLED ? "pages" : "values", e->pages);
+		return put_member(to, "bytes", e->number);
 	case HOST_EVENT_EVICTED:
 	case HOST_EVENT_TRIMMED:
 		to = put_record(to, e);

@@ -53,7 +53,7 @@ void events_free(struct events **ep)
 
 static bool names_record(enum host_event_kind kind)
 {
-	return kind <= HOST_EVENT_CORRUPT;
+	return kind < HOST_EVENT_ROOM;
 }
 
 /* From register to slot, word by word: narrow stores that are loaded again as a word would stall the writer. */

@@ -5,8 +5,9 @@
  *
  * Threads: loop_threads loops that take requests from the kernel (loop.c); the doorman, for the clients' socket, the
  * processes' deaths and the tick of each second (doorman.c); the notifier, which alone tells the kernel things without
- * being asked about names and ctl (notifier.c); the one of `events`, for its readers that wait (watch.c); and the first
- * one, which waits for the end (serve.c).
+ * being asked about names and ctl (notifier.c); the one of `events`, for its readers that wait (watch.c); those that read
+ * values from a disk for the view (aside.c), and those of drains and checks (errands.c); and the first one, which waits
+ * for the end (serve.c).
  */
 #ifndef PREFIXFS_FS_FS_H
 #define PREFIXFS_FS_FS_H
@@ -22,8 +23,10 @@
 #include "fs/rundir.h"
 #include "store/host.h"
 
+struct aside;
 struct calls;
 struct doorman;
+struct errands;
 struct handles;
 struct namespaces;
 struct notifier;
@@ -45,6 +48,7 @@ struct fs {
 	struct why budget; /* a warning about the budget; error 0 = none */
 	struct buffers buffers;
 	struct host *host;
+	bool disk; /* there is a disk tier, or was at the start */
 	struct namespaces *namespaces;
 	struct handles *handles;
 	struct page_nodes *page_nodes;
@@ -52,6 +56,8 @@ struct fs {
 	struct notifier *notifier;
 	struct watch *watch;
 	struct requests *requests;
+	struct errands *errands;
+	struct aside *aside;
 	struct doorman *doorman;
 	struct fuse_session *session;
 	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
@@ -60,6 +66,7 @@ struct fs {
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
+	_Atomic bool hurry;    /* nothing is to be written down any more */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int populated;         /* eventfd: a namespace has its floor; the doorman reads it */
 	int over;              /* eventfd: readable once the end has come; never read */

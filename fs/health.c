@@ -15,6 +15,7 @@ struct wrong {
 };
 
 struct health {
+	struct wrong disk; /* its serial, the host's, is 0; text empty = it is well */
 	struct wrong wrong[HOST_MAX_SPACES + 1];
 };
 
@@ -43,6 +44,22 @@ bool health_is_degraded(const struct fs *fs, const struct namespace_info *info, 
 	if (info->unsaved)
 		add_reason(text, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s",
 			info->name, fs->dir.path, info->name, strerror(info->unsaved));
+	return text[0];
+}
+
+bool health_disk_is_degraded(const struct host_disk_report *disk, char text[EVENT_TEXT_BYTES])
+{
+	text[0] = 0;
+	if (disk->state == HOST_DISK_FULL)
+		add_reason(text, "the disk tier is full: %s", disk->text);
+	if (disk->state == HOST_DISK_CLOSED)
+		add_reason(text, "the disk tier is closed: %s", disk->text);
+	if (disk->state == HOST_DISK_REFUSED)
+		add_reason(text, "there is no disk tier: %s", disk->text);
+	if (disk->read_errors)
+		add_reason(text, "%" PRIu64 " reads of the disk tier failed", disk->read_errors);
+	if (disk->checksum_errors)
+		add_reason(text, "%" PRIu64 " values on the disk were damaged", disk->checksum_errors);
 	return text[0];
 }
 
@@ -87,11 +104,25 @@ static void look_at_one(struct health *h, struct fs *fs, const struct namespace_
 	watch_note_health(fs->watch, row->serial, true, text);
 }
 
+static void look_at_disk(struct health *h, struct fs *fs)
+{
+	struct host_disk_report disk;
+	char text[EVENT_TEXT_BYTES];
+
+	host_disk_report(fs->host, &disk);
+	bool degraded = health_disk_is_degraded(&disk, text);
+	if (!strcmp(h->disk.text, text))
+		return;
+	watch_note_health(fs->watch, 0, degraded, degraded ? text : h->disk.text);
+	memcpy(h->disk.text, text, sizeof(text));
+}
+
 void health_look(struct health *h, struct fs *fs)
 {
 	struct namespace_info info;
 	uint64_t after = 0;
 
+	look_at_disk(h, fs);
 	for (unsigned i = 0; i <= HOST_MAX_SPACES; i++)
 		h->wrong[i].seen = false;
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {

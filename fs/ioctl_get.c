@@ -139,8 +139,10 @@ static void get_start_done(struct call *call)
 	g->demand = 0;
 	memset(g->bytes, 0, sizeof(g->bytes));
 	memset(g->estimate_us, 0, sizeof(g->estimate_us));
-	g->bytes[0] = w->bytes;
-	g->estimate_us[0] = (uint32_t)((w->bytes + MEMORY_BYTES_PER_US - 1) / MEMORY_BYTES_PER_US);
+	g->bytes[PFS_TIER_MEMORY] = w->bytes;
+	g->bytes[PFS_TIER_DISK] = w->disk_bytes;
+	g->estimate_us[PFS_TIER_MEMORY] = (uint32_t)((w->bytes + MEMORY_BYTES_PER_US - 1) / MEMORY_BYTES_PER_US);
+	g->estimate_us[PFS_TIER_DISK] = w->disk_us < UINT32_MAX ? (uint32_t)w->disk_us : UINT32_MAX;
 	g->ranges_version = space_ranges_version(ctl_space(call->ctl));
 }
 
@@ -177,6 +179,7 @@ static int get_transfer_call(struct call *call)
 	w->to = g->to;
 	w->class_mask = g->class_mask;
 	w->offsets_capacity = g->offsets_capacity;
+	w->deadline_ns = call->deadline_ns;
 	r = get_transfer_begin(w, &call->why);
 	return r ? r : STEP_MORE;
 }
@@ -184,6 +187,11 @@ static int get_transfer_call(struct call *call)
 static int get_transfer_go_on(struct call *call)
 {
 	return get_transfer_step(&call->work.get_transfer, &call->why);
+}
+
+static void get_transfer_give_up(struct call *call)
+{
+	get_transfer_undo(&call->work.get_transfer);
 }
 
 static void get_transfer_done(struct call *call)
@@ -199,8 +207,10 @@ static void get_transfer_done(struct call *call)
 const struct operation ioctl_get_transfer = {
 	.name = "GET_TRANSFER",
 	.bytes = sizeof(struct pfs_get_transfer),
+	.deadline_ms = 10000,
 	.begin = get_transfer_call,
 	.step = get_transfer_go_on,
+	.undo = get_transfer_give_up,
 	.done = get_transfer_done,
 };
 

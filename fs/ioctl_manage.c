@@ -5,6 +5,10 @@
 #include "fs/ioctl.h"
 
 #include <errno.h>
+#include <inttypes.h>
+
+#include "fs/errands.h"
+#include "store/base/clock.h"
 
 _Static_assert((int)PFS_REMOVE_DONE == (int)REMOVAL_DONE && (int)PFS_REMOVE_ABSENT == (int)REMOVAL_ABSENT &&
 		       (int)PFS_REMOVE_BUSY == (int)REMOVAL_BUSY,
@@ -162,20 +166,77 @@ const struct operation ioctl_pin = {
 
 /* ---- DRAIN, RESET -------------------------------------------------------------------------------------------- */
 
+static struct errands *drain_errands(const struct call *call)
+{
+	struct fs *fs = fuse_req_userdata(call->req);
+
+	return fs->errands;
+}
+
+/* False: there is no disk. */
+static bool dirty_bytes(const struct call *call, uint64_t *bytes)
+{
+	struct space_report report;
+
+	space_report(ctl_space(call->ctl), &report);
+	*bytes = report.dirty_bytes;
+	return report.disk;
+}
+
 static int drain_call(struct call *call)
 {
 	struct pfs_drain *p = &call->arg.drain;
+	uint64_t bytes;
 	int r = must_be_zero(call, "reserved", p->reserved);
 
 	p->values = p->bytes = 0;
 	p->disk = 0;
-	return r ? r : drain(ctl_session(call->ctl), &call->why);
+	r = r ? r : drain(ctl_session(call->ctl), &call->why);
+	if (r || !dirty_bytes(call, &bytes))
+		return r;
+	call->work.drain.disk = true;
+	r = errands_ask(drain_errands(call), ctl_space(call->ctl), ERRAND_DRAIN, call->deadline_ns, &call->work.drain.number,
+		&call->why);
+	return r ? r : STEP_MORE;
+}
+
+static int drain_go_on(struct call *call)
+{
+	struct errand_state state;
+	int r = errands_look(drain_errands(call), ctl_space(call->ctl), call->work.drain.number, call->deadline_ns, &state,
+		&call->why);
+
+	if (!r && state.running && clock_now_ns() < call->deadline_ns)
+		return STEP_WAIT;
+	if (!r && state.running)
+		return why_set(&call->why, ETIMEDOUT, "%" PRIu64 " of %" PRIu64 " bytes are written down at the deadline",
+			state.done, state.goal);
+	if (!r && state.why.error) {
+		call->why = state.why;
+		r = -state.why.error;
+	}
+	return r;
+}
+
+static void drain_done(struct call *call)
+{
+	struct pfs_drain *p = &call->arg.drain;
+	uint64_t bytes;
+
+	if (!call->work.drain.disk)
+		return;
+	p->disk = 1;
+	dirty_bytes(call, &bytes);
+	p->bytes = bytes;
 }
 
 const struct operation ioctl_drain = {
 	.name = "DRAIN",
 	.bytes = sizeof(struct pfs_drain),
+	.deadline_ms = 60000,
 	.begin = drain_call,
+	.step = drain_go_on,
+	.done = drain_done,
 };
 
 static int reset_call(struct call *call)

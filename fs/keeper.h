@@ -6,7 +6,7 @@
  *   POPULATING   serving -> parent   number 1: it makes memory of floors present; 0: it is. A successor begins with 1
  *   KEEP         serving -> parent   with a descriptor: hold it for me as (what, name, number)
  *   DROP         serving -> parent   let go of that one
- *   STOP         parent -> serving   end everything and exit with 0
+ *   STOP         parent -> serving   end everything and exit with 0; number 1: at once, write nothing down
  *
  * End of file means that the other one is gone. Sending is one call of the kernel and safe from any thread.
  */

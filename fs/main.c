@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prefixfsd: the daemon. Called by a user it becomes the parent; the parent calls it again as the serving process.
+ * prefixfsd: the daemon. Called by a user it becomes the parent; the parent calls it again as the serving process. With
+ * --fsck it looks at record files that no daemon has, and serves nothing.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "fs/config.h"
+#include "fs/fsck.h"
 #include "fs/log.h"
 #include "fs/parent.h"
 #include "fs/serve.h"
@@ -16,6 +19,8 @@ int main(int argc, char **argv)
 	enum config_action action;
 	struct why why = WHY_INIT;
 
+	if (argc > 1 && !strcmp(argv[1], "--fsck"))
+		return fsck_main(argc - 2, argv + 2);
 	config_init(&config);
 	int r = config_parse_args(&config, argc, argv, &action, &why);
 	if (!r && action == CONFIG_HELP) {

@@ -14,6 +14,7 @@
 #include "fs/client/prefixfs_abi.h"
 #include "fs/notifier.h"
 #include "fs/requests.h"
+#include "fs/tiers.h"
 #include "fs/version.h"
 #include "fs/watch.h"
 #include "store/base/clock.h"
@@ -226,6 +227,12 @@ static void counters(struct page *p)
 	REPORT(table_bytes, "", "memory of the tables");
 	REPORT(prewarm_done, "", "bytes of the floor that are populated");
 	REPORT(prewarm_goal, "", "bytes of the floor that are to be populated");
+	REPORT(disk_bytes, "", "of its record files");
+	REPORT(disk_files, "", "record files");
+	REPORT(disk_values, "", "values that are on disk only");
+	REPORT(dirty_bytes, "", "slots whose bytes are in memory alone, where there is a disk tier");
+	REPORT(clean_bytes, "", "slots whose bytes are on disk too");
+	REPORT(spill_floor_bytes, "", "slots that are to be free or clean: with fewer it writes");
 #undef REPORT
 #undef GAUGE
 #undef COUNTER
@@ -360,6 +367,46 @@ static void host(struct page *p, struct fs *fs, const struct sums *sums)
 	of_host(p, "names_dropped", "_total", "names that the kernel was not told to forget", count.dropped);
 }
 
+/* Nothing where no disk was asked for. */
+static void disk(struct page *p, struct fs *fs)
+{
+	struct host_disk_report d;
+
+	host_disk_report(fs->host, &d);
+	if (d.state == HOST_DISK_NONE)
+		return;
+	family(p, "disk_state", "", "gauge", "1 for the state that the disk tier is in");
+	for (enum host_disk_state s = HOST_DISK_OK; s <= HOST_DISK_REFUSED; s++) {
+		sample(p, "disk_state", "");
+		label(p, "{", "state", tiers_state_name(s));
+		add(p, "}");
+		value(p, s == d.state);
+	}
+	of_host(p, "host_disk_bytes", "", "budget of the disk tier", d.limit_bytes);
+	of_host(p, "host_disk_used_bytes", "", "of it, record files", d.used_bytes);
+	of_host(p, "host_disk_files", "", "record files", d.files);
+	of_host(p, "host_disk_foreign_files", "", "files of another writer or a newer version, which are left alone",
+		d.foreign_files);
+	of_host(p, "host_dirty_bytes", "", "slots whose bytes are in memory alone", d.dirty_bytes);
+	of_host(p, "host_clean_bytes", "", "slots whose bytes are on disk too", d.clean_bytes);
+	of_host(p, "disk_fs_free_bytes", "", "free on the file system of the record files", d.free_bytes);
+	of_host(p, "disk_fs_bytes", "", "size of the file system of the record files", d.total_bytes);
+	of_host(p, "disk_read_bytes", "_total", "read from record files", d.read_bytes);
+	of_host(p, "disk_written_bytes", "_total", "written to record files", d.written_bytes);
+	of_host(p, "disk_reads", "_total", "reads of record files", d.reads);
+	of_host(p, "disk_writes", "_total", "record files written", d.writes);
+	of_host(p, "disk_read_errors", "_total", "reads that failed", d.read_errors);
+	of_host(p, "disk_write_errors", "_total", "writes that failed", d.write_errors);
+	of_host(p, "disk_checksum_errors", "_total", "values whose bytes were not those that were written", d.checksum_errors);
+	of_host(p, "disk_jobs", "", "writes, reads, trims and removals under way", d.jobs);
+	of_host(p, "disk_memory_bytes", "", "memory of the daemon for the disk tier", d.memory_bytes);
+	of_host(p, "disk_uring", "", "1 with io_uring, 0 with plain calls", d.uring);
+	of_host(p, "disk_direct", "", "1 past the page cache, 0 through it", d.direct);
+	of_host(p, "catalogue_queued", "", "changes that wait to be written to catalogues", d.catalogue_queued);
+	of_host(p, "catalogue_dropped", "_total", "changes that a catalogue was too slow for: it is made anew at a restart",
+		d.catalogue_dropped);
+}
+
 int metrics_text(struct fs *fs, const struct viewer *viewer, struct text **ret)
 {
 	struct text *text = calloc(1, sizeof(*text));
@@ -371,6 +418,7 @@ int metrics_text(struct fs *fs, const struct viewer *viewer, struct text **ret)
 	if (text && p.seen) {
 		gather(&p, fs, viewer, &sums);
 		host(&p, fs, &sums);
+		disk(&p, fs);
 		requests(&p, fs->requests);
 		counters(&p);
 		slots(&p);

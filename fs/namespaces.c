@@ -358,11 +358,104 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	return r;
 }
 
+/* The disk knows another namespace of a name that is there: the one of the run folder, which was there last, has it. */
+static void judge_clash(struct namespaces *n, const char *name, const struct layout *layout)
+{
+	struct namespace_info info;
+
+	if (namespaces_find(n, name, &info))
+		return;
+	if (info.space && memcmp(space_layout(info.space)->fingerprint, layout->fingerprint, sizeof(layout->fingerprint)))
+		log_warning("the disk holds another namespace %s, of another layout: its files stay unused; remove the one that "
+			"is there and start again to have them",
+			name);
+	space_unref(&info.space);
+}
+
+static bool is_there(struct namespaces *n, const char *name)
+{
+	lock_take(&n->lock);
+	bool there = by_name(n, name);
+	lock_drop(&n->lock);
+	return there;
+}
+
+/* What the disk holds, until all of it is known. */
+struct found {
+	unsigned count;
+	struct found_one {
+		char name[HOST_MAX_NAME + 1];
+		struct layout *layout;
+		struct space_access access;
+	} *at;
+};
+
+static void note_found(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access)
+{
+	struct found *found = context;
+	struct why why = WHY_INIT;
+	struct layout *layout = NULL;
+	struct found_one *more = realloc(found->at, (found->count + 1) * sizeof(*more));
+	int r = more ? host_check_name(name, strlen(name), &why) : why_set(&why, ENOMEM, "no memory");
+
+	found->at = more ? more : found->at;
+	if (!r)
+		r = layout_parse(text, bytes, &layout, &why);
+	if (r) {
+		log_error("namespace %.64s is not made again from the disk: %s", name, why.text);
+		return;
+	}
+	struct found_one *one = &found->at[found->count++];
+	*one = (struct found_one){.layout = layout, .access = *access};
+	snprintf(one->name, sizeof(one->name), "%s", name);
+}
+
+/* Takes its layout over. */
+static void restore_found(struct namespaces *n, struct found_one *one)
+{
+	struct layout *layout = one->layout;
+	struct why why = WHY_INIT;
+	struct space *space = NULL;
+	uint64_t number;
+
+	one->layout = NULL;
+	if (is_there(n, one->name)) {
+		judge_clash(n, one->name, layout);
+		layout_free(&layout);
+		return;
+	}
+	int r = host_space_create(n->fs->host, one->name, layout, &one->access, &space, &why);
+	if (!r)
+		r = add(n, one->name, &one->access, space, &number, &why);
+	if (r) {
+		space_unref(&space);
+		log_error("namespace %s is not made again from the disk: %s", one->name, why.text);
+		return;
+	}
+	remember(n, number);
+	log_info("namespace %s is made again from the disk", one->name);
+}
+
+/* Those with a floor of their own first: what is left is shared by the others, whatever order they come in. */
+static void restore_from_disk(struct namespaces *n)
+{
+	struct found found = {0};
+
+	host_disk_spaces(n->fs->host, note_found, &found);
+	for (int own = 1; own >= 0; own--)
+		for (unsigned i = 0; i < found.count; i++)
+			if (found.at[i].layout && (found.at[i].layout->floor_bytes > 0) == own)
+				restore_found(n, &found.at[i]);
+	free(found.at);
+}
+
 void namespaces_restore(struct namespaces *n)
 {
+	struct host_disk_report disk;
 	char path[RUNDIR_PATH_BYTES];
 	struct dirent *e;
 
+	host_disk_report(n->fs->host, &disk);
 	rundir_path(&n->fs->dir, "spaces", path);
 	DIR *d = opendir(path);
 	while (d && (e = readdir(d))) {
@@ -374,10 +467,12 @@ void namespaces_restore(struct namespaces *n)
 		if (restore_one(n, e->d_name, &why))
 			log_error("namespace %s is not made again: %s", e->d_name, why.text);
 		else
-			log_info("namespace %s is made again, empty", e->d_name);
+			log_info("namespace %s is made again%s", e->d_name,
+				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL ? "" : ", empty");
 	}
 	if (d)
 		closedir(d);
+	restore_from_disk(n);
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

@@ -36,7 +36,8 @@ struct namespace_info {
 
 struct namespaces *namespaces_new(struct fs *fs); /* NULL: no memory */
 void namespaces_free(struct namespaces **namespaces);
-/* Makes the spaces that a predecessor had, empty. Logs what cannot be. */
+/* Makes the spaces that a predecessor had, as the run folder says, then those that only the disk knows. With a disk they have
+ * what was written; without one they are empty. Logs what cannot be. */
 void namespaces_restore(struct namespaces *namespaces);
 
 /* 0 with *ret filled, or -ENOENT. The caller drops the space with space_unref. */

@@ -45,6 +45,7 @@ enum node_kind {
 	NODE_HEADER,
 	NODE_PAGES,
 	NODE_ROW,
+	NODE_RAW, /* its record file */
 	NODE_PARENT,
 	NODE_CHECKPOINT, /* the link in checkpoints/ */
 	NODE_KINDS,

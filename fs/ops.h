@@ -43,4 +43,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
 void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *handle);
 
+/* Answers a read of a file of values, `pages` and the like, through @buffer of LOOP_SCRATCH_BYTES. May wait for a disk. */
+void ops_read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset, char *buffer);
+
 #endif

@@ -349,12 +349,13 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 	read_directory(req, ino, size, offset, fi->fh, true);
 }
 
-/* df: the memory tier; its free part is what no slot in use takes. Files are records. */
+/* df: the disk tier; where there is none the memory tier, whose free part is what no slot in use takes. Files are records. */
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct namespace_info info;
 	struct host_report report;
+	struct host_disk_report disk;
 	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX};
 	uint64_t after = 0, records = 0, free_slots = 0;
 
@@ -375,6 +376,16 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	                                   ? (report.memory_bytes - report.used_bytes) / 4096
 	                                   : 0;
 	st.f_ffree = free_slots; /* as many records more could come, of one page each */
-	st.f_files = records + free_slots;
+	if (fs->disk) {
+		uint64_t free_bytes;
+
+		host_disk_report(fs->host, &disk);
+		free_bytes = disk.limit_bytes > disk.used_bytes ? disk.limit_bytes - disk.used_bytes : 0;
+		free_bytes = free_bytes < disk.free_bytes ? free_bytes : disk.free_bytes;
+		st.f_blocks = disk.limit_bytes / 4096;
+		st.f_bfree = st.f_bavail = free_bytes / 4096;
+		st.f_ffree = st.f_bfree / 3; /* of a header, keys and a page at least */
+	}
+	st.f_files = records + st.f_ffree;
 	fuse_reply_statfs(req, &st);
 }

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "fs/aside.h"
 #include "fs/ctl.h"
 #include "fs/ctl_text.h"
 #include "fs/handles.h"
@@ -99,7 +100,8 @@ static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_i
 		return open_pending_layout(fs, look, fi);
 	if (writes || fi->flags & O_TRUNC)
 		return -EPERM; /* root passes the kernel's check of the mode */
-	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW || look->node.kind == NODE_PAGE) {
+	if (look->node.kind == NODE_PAGES || look->node.kind == NODE_ROW || look->node.kind == NODE_PAGE ||
+		look->node.kind == NODE_RAW) {
 		fi->fh = 0;
 		return 0;
 	}
@@ -181,9 +183,8 @@ static bool read_ctl(fuse_req_t req, struct fs *fs, uint64_t handle, size_t size
 	return true;
 }
 
-static void read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset)
+void ops_read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset, char *buffer)
 {
-	char *buffer = loop_scratch();
 	struct look look;
 	ssize_t n = look_at(fs, ino, &look);
 
@@ -194,6 +195,8 @@ static void read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t si
 	else if (n == 0 && (look.node.kind == NODE_PAGES || look.node.kind == NODE_ROW))
 		n = space_record_read(look.namespace.space, look.record.number, look.record.generation,
 			look.node.kind == NODE_ROW, offset, buffer, size);
+	else if (n == 0 && look.node.kind == NODE_RAW)
+		n = space_record_read_raw(look.namespace.space, look.record.number, look.record.generation, offset, buffer, size);
 	else if (n == 0)
 		n = -EINVAL;
 	look_end(&look);
@@ -214,8 +217,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 		return;
 	else if (fi->fh)
 		read_text(req, fs, fi->fh, size, (uint64_t)offset);
+	else if (fs->disk)
+		aside_read(fs->aside, req, ino, size, (uint64_t)offset);
 	else
-		read_values(req, fs, ino, size, (uint64_t)offset);
+		ops_read_values(req, fs, ino, size, (uint64_t)offset, loop_scratch());
 }
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *text, size_t size, off_t offset, struct fuse_file_info *fi)

@@ -16,6 +16,7 @@
 #include <sys/xattr.h>
 
 #include "fs/log.h"
+#include "fs/tiers.h"
 #include "fs/tree.h"
 
 #define PREFIX "user.prefixfs."
@@ -53,7 +54,7 @@ static void print_value(const struct record_info *record, enum attribute a, char
 		snprintf(value, VALUE_MAX, "%s", record->row_values ? "present" : "absent");
 		break;
 	case ATTRIBUTE_TIERS:
-		snprintf(value, VALUE_MAX, "memory");
+		snprintf(value, VALUE_MAX, "%s", tiers_of_record(record));
 		break;
 	case ATTRIBUTE_HITS:
 		snprintf(value, VALUE_MAX, "%" PRIu64, record->hits);
@@ -85,8 +86,12 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	if (!r) {
 		enum attribute a = find_attribute(&look, name);
 
+		/* Counts the values, too, which looking at a record does not. */
+		if (a == ATTRIBUTE_TIERS)
+			r = space_record_get(look.namespace.space, look.record.number, look.record.generation, &look.record);
 		print_value(&look.record, a, value);
-		r = a == ATTRIBUTES ? -ENODATA : 0;
+		if (!r && a == ATTRIBUTES)
+			r = -ENODATA;
 	}
 	look_end(&look);
 	if (r)

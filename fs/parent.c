@@ -30,7 +30,7 @@
 
 #define LAST_LINES 20
 #define LINE_BYTES 512
-#define STOP_MS 900 /* a serving process that has not ended by then after STOP is killed */
+#define STOP_MS 900 /* a serving process that has not ended by then after STOP, and after writing down, is killed */
 #define LOOK_MS 1000 /* how often the serving process is looked at */
 
 struct parent {
@@ -49,6 +49,7 @@ struct parent {
 	bool stopping;    /* a signal asked for the end */
 	bool not_begun;   /* the start failed: nothing was ever served */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
+	uint64_t stop_ms; /* that it was given after STOP */
 	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
 	char last_exit[320]; /* for health: how the serving process ended last, even where the file cannot be written */
@@ -276,17 +277,41 @@ static void read_keeper(struct parent *p)
 	}
 }
 
+/* How long the serving process may take for its end. */
+static uint64_t stop_ms(const struct config *config)
+{
+	bool newest;
+
+	return STOP_MS + (config->disk[0] ? SERVE_DISK_END_MS : 0) + config_drain_s(config, &newest) * 1000;
+}
+
+/* A second signal is in a hurry: what is not written down by then is lost. */
+static void hurry(struct parent *p)
+{
+	uint64_t most_ms = STOP_MS + SERVE_DISK_END_MS, until = clock_now_ns() + most_ms * 1000000ull;
+
+	if (p->kill_ns <= until)
+		return;
+	log_info("a second signal: writing down ends");
+	keeper_send(p->keeper, KEEPER_STOP, "", "", 1, -1);
+	p->stop_ms = most_ms;
+	p->kill_ns = until;
+}
+
 static void begin_stop(struct parent *p)
 {
-	if (p->stopping)
+	if (p->stopping) {
+		hurry(p);
 		return;
+	}
 	p->stopping = true;
 	log_info("stopping");
 	if (p->child <= 0)
 		return;
 	mount_remove(p->config, p->device, false);
 	keeper_send(p->keeper, KEEPER_STOP, "", "", 0, -1);
-	p->kill_ns = clock_now_ns() + STOP_MS * 1000000ull;
+	p->stop_ms = stop_ms(p->config);
+	p->kill_ns = clock_now_ns() + p->stop_ms * 1000000ull;
 }
 
 /* True: the serving process ended, with *status. */
@@ -350,7 +375,7 @@ static int watch(struct parent *p)
 			uint64_t now = clock_now_ns();
 
 			if (now >= p->kill_ns) {
-				log_error("the serving process did not stop in %d ms and is killed", STOP_MS);
+				log_error("the serving process did not stop in %" PRIu64 " ms and is killed", p->stop_ms);
 				kill(p->child, SIGKILL);
 				mount_remove(p->config, p->device, true);
 				mount_abort(p->abort);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,8 +13,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "fs/aside.h"
 #include "fs/calls.h"
 #include "fs/doorman.h"
+#include "fs/errands.h"
 #include "fs/fs.h"
 #include "fs/handles.h"
 #include "fs/keeper.h"
@@ -28,7 +31,7 @@
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
-#define END_MS 500 /* for taking everything apart after the last answer */
+#define END_MS 500 /* for taking everything apart after the last answer; SERVE_DISK_END_MS more with a disk */
 
 void fs_end(struct fs *fs)
 {
@@ -99,6 +102,23 @@ static void on_keep(void *context, const char *what, const char *name, uint64_t 
 
 /* ---- beginning ----------------------------------------------------------------------------------------------- */
 
+/* A folder that cannot be used leaves memory alone; another daemon's has ended the start already. */
+static int judge_disk(struct fs *fs, struct why *why)
+{
+	struct host_disk_report disk;
+
+	host_disk_report(fs->host, &disk);
+	fs->disk = disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_CLOSED;
+	if (disk.state == HOST_DISK_REFUSED)
+		log_warning("there is no disk tier, memory runs alone: %s", disk.text);
+	if (disk.state == HOST_DISK_OK && fs->config->disk_io == CONFIG_DISK_URING && !disk.uring)
+		return why_set(why, ENOTSUP, "disk_io: there is no io_uring here; auto and plain do without");
+	if (disk.state == HOST_DISK_OK)
+		log_info("the disk tier is %s, %" PRIu64 " MiB, with %s", disk.path, disk.limit_bytes >> 20,
+			disk.uring ? "io_uring" : "plain calls");
+	return 0;
+}
+
 static int open_host(struct fs *fs, struct why *why)
 {
 	static const enum segment_wish wishes[] = {
@@ -117,6 +137,14 @@ static int open_host(struct fs *fs, struct why *why)
 		.fill_ttl_ms = (uint32_t)c->fill_ttl_ms,
 		.token_ttl_ms = (uint32_t)c->token_ttl_ms,
 		.memory_fault = c->memory_fault[0] ? c->memory_fault : NULL,
+		.disk_path = c->disk[0] ? c->disk : NULL,
+		.disk_bytes = c->disk_bytes,
+		.disk_workers = (unsigned)c->disk_workers,
+		.disk_sync = c->durability == CONFIG_DURABILITY_DATA,
+		.disk_only = c->disk_only,
+		.disk_plain = c->disk_io == CONFIG_DISK_PLAIN,
+		.disk_fault = c->disk_fault[0] ? c->disk_fault : NULL,
+		.expire_s = c->expire,
 		.events = {.context = fs,
 			.note = on_note,
 			.changed = on_changed,
@@ -125,7 +153,9 @@ static int open_host(struct fs *fs, struct why *why)
 			.populated = on_populated},
 	};
 
-	return host_new(&host, &fs->host, why);
+	int r = host_new(&host, &fs->host, why);
+
+	return r ? r : judge_disk(fs, why);
 }
 
 /* The parent refuses to begin where memory is populated, unless a limit came later. */
@@ -183,9 +213,11 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->watch = watch_new(fs);
 	fs->requests = requests_new((unsigned)fs->config->loop_threads);
 	fs->namespaces = namespaces_new(fs);
+	fs->errands = errands_new(fs);
+	fs->aside = aside_new(fs);
 	fs->doorman = doorman_new(fs, listener);
 	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
-		!fs->requests || !fs->namespaces || !fs->doorman)
+		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
 	r = open_host(fs, why);
@@ -195,6 +227,42 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->populating = fs->restarts > 0; /* as the parent takes it */
 	fs_tell_populating(fs);
 	return open_session(fs, fuse, why);
+}
+
+/* ---- writing down -------------------------------------------------------------------------------------------- */
+
+/* False: the parent is in a hurry, or gone. */
+static bool may_go_on(void *context, uint64_t done, uint64_t goal)
+{
+	struct fs *fs = context;
+	struct keeper_message m;
+	int fd, r;
+
+	while ((r = keeper_receive(fs->keeper, &m, &fd)) == 1) {
+		closep(&fd);
+		if (m.kind == KEEPER_STOP && m.number)
+			atomic_store(&fs->hurry, true);
+	}
+	return r == -EAGAIN && !atomic_load(&fs->hurry);
+}
+
+/* Nothing is served any more, and nobody else reads what the parent says, which waits as long (fs/parent.c). */
+static void write_down(struct fs *fs)
+{
+	bool newest;
+	uint64_t seconds = config_drain_s(fs->config, &newest), left = 0, began = clock_now_ns();
+	struct why why = WHY_INIT;
+
+	if (!seconds || atomic_load(&fs->orphaned))
+		return;
+	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull,
+		may_go_on, fs, &left, &why);
+	uint64_t took_ms = (clock_now_ns() - began) / 1000000;
+
+	if (r)
+		log_warning("%" PRIu64 " MiB were not written down, after %" PRIu64 " ms: %s", left >> 20, took_ms, why.text);
+	else
+		log_info("everything is written down, in %" PRIu64 " ms", took_ms);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
@@ -215,6 +283,8 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	loops_join(&loops);
 	while ((call = calls_next(fs->calls)))
 		call->run(fs, call);
+	aside_stop(fs->aside);
+	errands_stop(fs->errands);
 	doorman_stop(fs->doorman);
 }
 
@@ -222,6 +292,8 @@ static void close_parts(struct fs *fs)
 {
 	doorman_free(&fs->doorman);
 	handles_free(&fs->handles);
+	aside_free(&fs->aside);
+	errands_free(&fs->errands);
 	namespaces_free(&fs->namespaces);
 	host_free(&fs->host);
 	notifier_free(&fs->notifier);
@@ -258,6 +330,8 @@ static int serve(struct fs *fs, struct why *why)
 	if (!r)
 		r = watch_start(fs->watch);
 	if (!r)
+		r = aside_start(fs->aside);
+	if (!r)
 		r = loops_start(fs, &loops);
 	if (!r) {
 		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
@@ -268,6 +342,8 @@ static int serve(struct fs *fs, struct why *why)
 		why_set(why, -r, "the threads of the mount cannot be started: %s", strerror(-r));
 	}
 	close_traffic(fs, loops);
+	if (!r)
+		write_down(fs);
 	return r;
 }
 
@@ -275,7 +351,7 @@ static int serve(struct fs *fs, struct why *why)
  * is being populated takes seconds. */
 struct limit {
 	pthread_t thread;
-	int status;
+	int status, ms;
 	int done; /* eventfd */
 	bool running;
 };
@@ -285,14 +361,15 @@ static void *limit_main(void *argument)
 	struct limit *limit = argument;
 	struct pollfd done = {.fd = limit->done, .events = POLLIN};
 
-	if (poll(&done, 1, END_MS) == 0)
+	if (poll(&done, 1, limit->ms) == 0)
 		_exit(limit->status);
 	return NULL;
 }
 
-static void limit_begin(struct limit *limit, int status)
+static void limit_begin(struct limit *limit, int status, int ms)
 {
 	limit->status = status;
+	limit->ms = ms;
 	limit->done = eventfd(0, EFD_CLOEXEC);
 	limit->running = pthread_create(&limit->thread, NULL, limit_main, limit) == 0;
 }
@@ -347,7 +424,7 @@ int serve_run(const struct config *config)
 	}
 	if (atomic_load(&fs->orphaned))
 		rundir_remove(&fs->dir, true);
-	limit_begin(&limit, status);
+	limit_begin(&limit, status, END_MS + (config->disk[0] ? SERVE_DISK_END_MS : 0));
 	close_parts(fs);
 	free(fs);
 	limit_end(&limit);

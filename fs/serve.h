@@ -7,6 +7,7 @@
 
 #include "fs/config.h"
 
+#define SERVE_DISK_END_MS 5000 /* for the jobs under way and the catalogues, where there is a disk tier */
 #define SERVE_EXIT_REFUSED 3 /* it could not begin, and would not the next time either; its last log line says why */
 
 /* config->serve says what it inherited. Returns the exit status: 0 after STOP or an unmount. */

@@ -38,6 +38,7 @@ static const char readme[] =
 	"  records/<tokens>-<key>/   a run of pages: tokens at its end in 16 hex digits, key of its end in 64\n"
 	"    header              everything about it, one `name: value` a line\n"
 	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
+	"    raw                 its record file, if it has one\n"
 	"    parent              link to the record that it follows\n"
 	"  checkpoints/          links to those records that one can resume from now\n"
 	"  pages/<key>           one page by its key; not listed\n"
@@ -88,11 +89,16 @@ static void print_namespaces(struct fs *fs, const struct viewer *viewer, FILE *l
 /* Lines about namespaces are those that the viewer sees; whether the host is well is told to all, without a name. */
 static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 {
+	struct host_disk_report disk;
 	struct notifier_count count;
+	char wrong[EVENT_TEXT_BYTES];
 	cleanup(freep) char *spaces = NULL, *why = NULL;
 	size_t size = 0, why_size = 0;
 	FILE *lines = open_memstream(&spaces, &size), *reasons = open_memstream(&why, &why_size);
 
+	host_disk_report(fs->host, &disk);
+	if (reasons && health_disk_is_degraded(&disk, wrong))
+		fprintf(reasons, "%s; ", wrong);
 	if (lines && reasons)
 		print_namespaces(fs, viewer, lines, reasons);
 	if (lines)
@@ -111,6 +117,11 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 		fprintf(to, "last exit: %s\n", fs->last_exit);
 	if (fs->budget.error)
 		fprintf(to, "warning: %s\n", fs->budget.text);
+	if (disk.state != HOST_DISK_NONE)
+		fprintf(to, "disk: %s\ndisk folder: %s\ndisk used: %" PRIu64 " of %" PRIu64 "\ndisk dirty: %" PRIu64
+			    "\ndisk foreign files: %" PRIu64 "\n",
+			tiers_state_name(disk.state), disk.path, disk.used_bytes, disk.limit_bytes, disk.dirty_bytes,
+			disk.foreign_files);
 	notifier_count(fs->notifier, &count);
 	fprintf(to, "notices told: %" PRIu64 "\nnotices pending: %" PRIu64 "\nnotices dropped: %" PRIu64 "\n", count.told,
 		count.pending, count.dropped);
@@ -155,7 +166,7 @@ static const char *yes(bool value)
 	return value ? "yes" : "no";
 }
 
-static void print_header(const struct record_info *r, FILE *to)
+static void print_header(const struct record_info *r, bool disk, FILE *to)
 {
 	char name[RECORD_NAME_BYTES + 1];
 	int64_t now = (int64_t)clock_wall_s();
@@ -171,9 +182,13 @@ static void print_header(const struct record_info *r, FILE *to)
 	}
 	fprintf(to,
 		"whole: %s\npinned: %s\npins: %u\nchildren: %u\npage_bytes: %" PRIu64 "\nvalues: %" PRIu64
-		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\ntiers: memory\n",
+		"\nabsent: %" PRIu64 "\nrow_values: %u\nrow_bytes: %" PRIu64 "\n",
 		yes(r->whole), yes(r->pinned), r->pins, r->children, r->page_bytes, r->values, r->absent, r->row_values,
 		r->row_bytes);
+	fprintf(to, "tiers: %s\n", tiers_of_record(r));
+	if (disk)
+		fprintf(to, "memory_values: %" PRIu64 "\ndirty_values: %" PRIu64 "\nfile_bytes: %" PRIu64 "\n",
+			r->memory_values, r->dirty_values, r->file_bytes);
 	fprintf(to, "created: %" PRId64 "\nlast_use: %" PRId64 "\nage_s: %" PRId64 "\nidle_s: %" PRId64 "\nhits: %" PRIu64
 		"\n",
 		r->created_s, r->last_use_s, now - r->created_s, now - r->last_use_s, r->hits);
@@ -261,7 +276,7 @@ int text_new(struct fs *fs, const struct look *look, const struct viewer *viewer
 		return -ENOMEM;
 	}
 	if (header)
-		print_header(&record, to);
+		print_header(&record, fs->disk, to);
 	else if (look->node.kind == NODE_SESSION)
 		r = text_print_session(fs, look->node.number, to);
 	else

@@ -5,6 +5,50 @@
 
 #include "fs/namespaces.h"
 
+const char *tiers_state_name(enum host_disk_state state)
+{
+	static const char *const names[] = {
+		[HOST_DISK_NONE] = "none",
+		[HOST_DISK_OK] = "ok",
+		[HOST_DISK_FULL] = "full",
+		[HOST_DISK_CLOSED] = "closed",
+		[HOST_DISK_REFUSED] = "refused",
+	};
+
+	return names[state];
+}
+
+const char *tiers_of_record(const struct record_info *record)
+{
+	if (!record->file_bytes)
+		return "memory";
+	return record->memory_values ? "memory,disk" : "disk";
+}
+
+/* Nothing where no disk was asked for. */
+static void print_disk(struct fs *fs, FILE *to)
+{
+	struct host_disk_report d;
+
+	host_disk_report(fs->host, &d);
+	if (d.state == HOST_DISK_NONE)
+		return;
+	fprintf(to,
+		"disk bytes=%" PRIu64 " used=%" PRIu64 " state=%s files=%" PRIu64 " dirty=%" PRIu64 " clean=%" PRIu64
+		" foreign_files=%" PRIu64 " fs_free=%" PRIu64 " fs_bytes=%" PRIu64,
+		d.limit_bytes, d.used_bytes, tiers_state_name(d.state), d.files, d.dirty_bytes, d.clean_bytes,
+		d.foreign_files, d.free_bytes, d.total_bytes);
+	fprintf(to,
+		" read=%" PRIu64 " written=%" PRIu64 " reads=%" PRIu64 " writes=%" PRIu64 " read_errors=%" PRIu64
+		" write_errors=%" PRIu64 " checksum_errors=%" PRIu64,
+		d.read_bytes, d.written_bytes, d.reads, d.writes, d.read_errors, d.write_errors, d.checksum_errors);
+	fprintf(to,
+		" jobs=%" PRIu64 " memory=%" PRIu64 " io=%s direct=%s catalogue_queued=%" PRIu64 " catalogue_dropped=%" PRIu64
+		" path=%s\n",
+		d.jobs, d.memory_bytes, d.uring ? "uring" : "plain", d.direct ? "yes" : "no", d.catalogue_queued,
+		d.catalogue_dropped, d.path);
+}
+
 /* The lines about one namespace, which has its layout. */
 static void print_namespace(const struct namespace_info *info, FILE *to)
 {
@@ -15,9 +59,13 @@ static void print_namespace(const struct namespace_info *info, FILE *to)
 	space_report(info->space, &r);
 	fprintf(to,
 		"namespace %s floor=%" PRIu64 " granted=%" PRIu64 " used=%" PRIu64 " surplus=%" PRIu64 " may_take=%" PRIu64
-		" sessions=%" PRIu64 "\n",
+		" sessions=%" PRIu64,
 		info->name, r.floor_bytes, r.granted_bytes, r.slot_bytes, r.surplus_bytes, r.may_take_bytes,
 		r.stats.sessions);
+	if (r.disk)
+		fprintf(to, " disk=%" PRIu64 " files=%" PRIu64 " dirty=%" PRIu64 " clean=%" PRIu64, r.disk_bytes, r.disk_files,
+			r.dirty_bytes, r.clean_bytes);
+	fputc('\n', to);
 	for (uint32_t i = 0; space_class(info->space, i, &class); i++)
 		fprintf(to,
 			"grants %s class=%s share=%u slot_bytes=%" PRIu64 " grants=%" PRIu64 " slots=%" PRIu64 " free=%" PRIu64
@@ -38,6 +86,7 @@ void tiers_print(struct fs *fs, const struct viewer *viewer, FILE *to)
 		" owed=%" PRIu64 "\n",
 		host.memory_bytes, host.used_bytes, host.floors_bytes, host.granted_bytes, host.free_bytes,
 		host.owed_bytes);
+	print_disk(fs, to);
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {
 		after = info.number;
 		if (info.space && viewer_sees(viewer, &info.access))

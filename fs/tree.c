@@ -35,6 +35,7 @@ static const struct fixed fixed[] = {
 	{NODE_RECORD, "header", NODE_HEADER, S_IFREG},
 	{NODE_RECORD, "pages", NODE_PAGES, S_IFREG},
 	{NODE_RECORD, "row", NODE_ROW, S_IFREG},
+	{NODE_RECORD, "raw", NODE_RAW, S_IFREG},
 	{NODE_RECORD, "parent", NODE_PARENT, S_IFLNK},
 };
 #define FIXED (sizeof(fixed) / sizeof(fixed[0]))
@@ -57,6 +58,8 @@ static bool fixed_present(const struct fixed *f, const struct look *dir)
 		return dir->namespace.space;
 	case NODE_ROW:
 		return dir->record.row_bytes > 0;
+	case NODE_RAW:
+		return dir->record.file_bytes > 0;
 	case NODE_PARENT:
 		return dir->record.parent_visible;
 	default:
@@ -175,6 +178,9 @@ static void fill_stat(struct fs *fs, struct look *look)
 	case NODE_ROW:
 		size = look->record.row_bytes;
 		break;
+	case NODE_RAW:
+		size = look->record.file_bytes;
+		break;
 	case NODE_PARENT:
 		size = strlen("../") + RECORD_NAME_BYTES;
 		break;
@@ -229,7 +235,8 @@ static int get_record(struct look *look)
 	if (kind == NODE_CHECKPOINT)
 		return space_checkpoint_get(
 			look->namespace.space, look->record.number, look->record.generation, &look->record);
-	if ((kind == NODE_ROW && !look->record.row_bytes) || (kind == NODE_PARENT && !look->record.parent_visible))
+	if ((kind == NODE_ROW && !look->record.row_bytes) || (kind == NODE_RAW && !look->record.file_bytes) ||
+		(kind == NODE_PARENT && !look->record.parent_visible))
 		return -ENOENT;
 	return 0;
 }

@@ -481,6 +481,13 @@ bool catalogue_clear(struct catalogue *c)
 	return queue_change(c, new_change(CHANGE_CLEAR, 0, 0));
 }
 
+void catalogue_behind(struct catalogue *c)
+{
+	lock_take(&c->lock);
+	note_dropped(c);
+	lock_drop(&c->lock);
+}
+
 /* ---- looking ------------------------------------------------------------------------------------------------------- */
 
 bool catalogue_flush(struct catalogue *c, uint64_t patience_ns)

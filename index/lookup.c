@@ -180,6 +180,18 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 	return word & WORD_ENTRY;
 }
 
+const struct key *index_page_key(const struct index *index, uint32_t record, uint16_t page)
+{
+	const struct record *r = &index->records[record];
+	uint32_t word;
+
+	lock_assert_held(index->guard);
+	if (r->state == RECORD_FREE || page >= r->pages)
+		return NULL;
+	word = place_any(index, r, page);
+	return word == WORD_NONE ? NULL : &index->tables->entries[word & WORD_ENTRY].key;
+}
+
 bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page)
 {
 	const struct record *r = &index->records[record];

@@ -4,6 +4,7 @@
  */
 #include "store/host_private.h"
 
+#include "store/tiering.h"
 #include "store/victim.h"
 
 /* ---- asking -------------------------------------------------------------------------------------------------- */
@@ -64,7 +65,11 @@ static bool give(struct space *space, uint32_t id)
 	lock_drop(&space->lock);
 	if (!goes)
 		return false;
+	if (space->tiering)
+		disk_piece_drop(space->tiering->dir, id);
 	goes = segment_punch(space->segment, g.offset, g.length, &why) == 0;
+	if (!goes && space->tiering)
+		disk_piece_add(space->tiering->dir, id, g.offset, g.length);
 	lock_take(&space->lock);
 	space->leaving = SLOTS_NONE;
 	if (goes) {

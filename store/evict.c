@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Evicting by hand: all that is idle, so many bytes, or one record.
+ * Evicting by hand: all that is idle, so many bytes, or one record. All and one go from the disk too; so many bytes are bytes of
+ * memory: where there is a disk, what is clean goes on there, and when nothing is, something is written for the next call.
  *
  * All: the records are walked from the newest number down, since who descends from others mostly came after them. When
  * the last of a record's descendants goes it is tried at once, so that one pass lets a whole tree go; a further pass
@@ -12,6 +13,7 @@
 
 #include "store/session_private.h"
 #include "store/space.h"
+#include "store/tiering.h"
 
 #define MAX_PASSES 8u /* others may be putting as fast as this lets go */
 
@@ -28,7 +30,8 @@ static void count_freed(void *context, uint32_t entry)
 	struct index_sink sink = space_sink(c->space);
 
 	c->values++;
-	c->bytes += slots_slot_bytes(c->space->slots, entry);
+	if (!c->space->tiering || !tiering_is_place(c->space->tiering, entry))
+		c->bytes += slots_slot_bytes(c->space->slots, entry);
 	sink.freed(sink.context, entry);
 }
 
@@ -128,6 +131,41 @@ static int all_step(struct eviction *call)
 
 /* ---- so many bytes --------------------------------------------------------------------------------------------- */
 
+static bool no_place(void *context, uint32_t entry)
+{
+	struct space *space = context;
+
+	return !space->tiering || !tiering_is_place(space->tiering, entry);
+}
+
+/* One stay under the lock. False: nothing more is clean and idle. */
+static bool demote_coldest(struct eviction *call)
+{
+	struct space *space = call->session->space;
+	uint64_t bytes;
+
+	lock_take(&space->lock);
+	bytes = demote_some(space->tiering, call->goal_bytes - call->bytes, &call->values);
+	call->bytes += bytes;
+	if (!bytes)
+		spill_wish(space->tiering, 0, 0);
+	space_room(space);
+	lock_drop(&space->lock);
+	return bytes > 0;
+}
+
+static bool has_open_disk(struct space *space)
+{
+	bool open;
+
+	if (!space->tiering)
+		return false;
+	lock_take(&space->lock);
+	open = !space->tiering->closed;
+	lock_drop(&space->lock);
+	return open;
+}
+
 /* One stay under the lock. False: nothing more may go. */
 static bool evict_coldest(struct eviction *call)
 {
@@ -137,7 +175,7 @@ static bool evict_coldest(struct eviction *call)
 
 	begin(&c);
 	while (!r && c.values < INDEX_STEP_KEYS && call->bytes + c.bytes < call->goal_bytes)
-		r = index_evict_page(c.space->index, NULL, NULL, &sink);
+		r = index_evict_page(c.space->index, no_place, c.space, &sink);
 	end(call, &c);
 	return !r;
 }
@@ -147,7 +185,7 @@ static int bytes_step(struct eviction *call)
 	uint64_t stop = call->values + PUT_STEP_KEYS;
 
 	while (call->bytes < call->goal_bytes && call->values < stop)
-		if (!evict_coldest(call))
+		if (!(has_open_disk(call->session->space) ? demote_coldest(call) : evict_coldest(call)))
 			return 0;
 	return call->bytes < call->goal_bytes ? STEP_MORE : 0;
 }

@@ -104,7 +104,9 @@ static struct handle *handle_new(struct get_start *call, const struct layout *la
 	h->boundary = INDEX_NONE;
 	h->next = h->first;
 	h->run_at = h->run_count = h->row_count = 0;
-	h->entries.count = 0;
+	h->entries.count = h->row_slots.count = h->kept.count = 0;
+	h->ahead_at = h->ahead_count = 0;
+	h->row_held = false;
 	if (!bits_clear(&h->hits, h->keys) || !bits_clear(&h->restorable, h->keys) || !bits_clear(&h->grouped, h->keys)) {
 		handle_destroy(&h->holding);
 		return NULL;
@@ -202,12 +204,12 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 	const struct index_hit *hit = &k->hits[i];
 	struct run *last = h->run_count ? &h->runs[h->run_count - 1] : NULL;
 
-	if (last && last->record == hit->record && last->end == key) {
+	if (last && last->record == hit->record && last->end == key && last->page + (key - last->first) == hit->page) {
 		last->end++;
 	} else {
 		session_pin(k->call->session, hit->record);
 		index_count_hit(k->space->index, hit->record);
-		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1 };
+		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
 	}
 	/* one touch for a stretch of a record: that of its last page reaches all before it */
 	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].complete)
@@ -360,7 +362,8 @@ static void note_missing(struct get_start *call, uint32_t entry, uint64_t *noted
 	struct session *s = call->session;
 	uint32_t grant;
 
-	if (entry == INDEX_NONE)
+	/* in a tiered namespace it may lie elsewhere by now: its transfer looks again */
+	if (entry == INDEX_NONE || (s->space->tiering && tiering_is_place(s->space->tiering, entry)))
 		return;
 	grant = slots_grant_of(s->space->slots, entry);
 	if ((s->acknowledged[grant / 64] | noted[grant / 64]) >> (grant % 64) & 1)
@@ -459,7 +462,7 @@ static void get_start_finish(struct get_start *call)
 	call->all_hit = h->intact == h->keys;
 	call->transferable_len = deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
 							 h->start + (uint64_t)(deepest + 1) * layout->page_tokens;
-	call->bytes = 0;
+	call->bytes = call->disk_bytes = call->disk_us = 0;
 	call->missing_count = 0;
 	released = handle_release_behind(call->session, h, deepest == INDEX_NONE ? 0 : deepest + 1);
 	count_call(call, deepest, released);
@@ -469,10 +472,15 @@ static void get_start_finish(struct get_start *call)
 		handle_retire(call->session, h);
 		return;
 	}
-	call->bytes = handle_bytes(call, layout, deepest);
+	if (call->session->space->tiering)
+		get_estimate(call, deepest);
+	else
+		call->bytes = handle_bytes(call, layout, deepest);
 	h->holding.values = h->holding.sized = deepest + 1 - h->first;
-	h->holding.bytes = call->bytes;
+	h->holding.bytes = call->bytes + call->disk_bytes;
 	list_missing(call, deepest);
+	if (call->session->space->tiering)
+		get_look_ahead(call, deepest);
 	session_unclaim(call->session, &h->holding);
 }
 

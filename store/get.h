@@ -68,13 +68,25 @@ struct get_transfer {
 	uint32_t first, end; /* keys of the range */
 	uint32_t last;       /* key that ends at the boundary */
 	uint64_t bytes;
+	/* with a disk tier */
+	uint32_t asked_end;  /* `end` as it was asked for */
+	uint32_t settled;    /* keys before it are in memory and held; between it and `key` they are wanted */
+	uint32_t run;        /* of the handle: where `key` lies or behind it */
+	bool stopped;        /* nothing more is wanted: there was no room, or a value is gone */
+	bool failed;         /* that one */
+	bool spent;          /* the handle ends with this call, though the boundary was not reached */
+	bool waiting, wants_room; /* announced */
+	uint32_t soft;       /* reads that failed without a reason of their own */
+	uint64_t waited_since_ns;
 };
 
 /* ENOENT (handle), EEXIST, EALREADY (plan), EINVAL (boundary not restorable, range), ENOSPC (offsets_capacity: names what
- * is needed), ENXIO (a range is not acknowledged), EDQUOT. */
+ * is needed), ENXIO (a range is not acknowledged; what was read stays in memory for a second), EDQUOT. */
 int get_transfer_begin(struct get_transfer *call, struct why *why);
 /* 0, STEP_MORE, STEP_WAIT (for the disk; a change of kind COMMIT wakes) or an error. delivered_len may be less than `to`: where
- * memory is too small for the range, or a read failed (docs/disk.md, Reading back). */
+ * memory is too small for the range, or a read failed (docs/disk.md, Reading back): answers behind it are PUT_ANSWER_NONE. With
+ * delivered_len = from the plan exists, is empty, and the handle has ended. EAGAIN: nothing was there at the deadline; ESHUTDOWN: the session has
+ * ended. After both the call is undone. */
 int get_transfer_step(struct get_transfer *call, struct why *why);
 /* The caller gives up waiting (interrupt, NONBLOCK): the handle is as it was before the call. */
 void get_transfer_undo(struct get_transfer *call);

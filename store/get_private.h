@@ -12,16 +12,24 @@
 #include "store/get.h"
 #include "store/session_private.h"
 #include "store/space.h"
+#include "store/tiering.h"
 
 struct run {
 	uint32_t record;
 	uint32_t first; /* key */
 	uint32_t end;   /* key behind the last */
+	uint32_t page;  /* of the first key; the others follow */
 };
 
 struct row_pin {
 	uint32_t key; /* the row stands at the end of this key's page */
 	uint32_t record;
+};
+
+/* A read that GET_START began ahead of the transfer. */
+struct ahead {
+	uint32_t key;
+	struct load_name name;
 };
 
 struct handle {
@@ -44,11 +52,28 @@ struct handle {
 	uint32_t run_count, run_capacity;
 	struct row_pin *rows;
 	uint32_t row_count, row_capacity;
+	/* with a disk tier */
+	struct ahead *ahead;    /* in order of keys; those before ahead_at were detached */
+	uint32_t ahead_at, ahead_count, ahead_capacity;
+	bool row_held;
+	struct vec32 row_slots; /* of the row at the boundary, held from the first range on: one for each wanted class, in order */
+	struct vec32 kept;      /* slots held after ENXIO, */
+	uint64_t kept_until_ns; /* until then */
+};
+
+/* One value of a range while it is transferred: read (name), here (entry, held), or neither. */
+struct wanted {
+	struct load_name name;
+	uint32_t entry; /* INDEX_NONE */
 };
 
 struct get_plan {
 	struct holding holding;
 	struct vec32 pins;
+	/* with a disk tier */
+	struct vec32 slots;    /* held until the end */
+	struct wanted *wanted; /* [keys of the range][columns of the handle], then the row's classes; during the transfer */
+	uint32_t wanted_capacity;
 };
 
 static inline bool bit_get(const struct vec32 *bits, uint32_t i)
@@ -68,5 +93,35 @@ uint32_t handle_release_behind(struct session *session, struct handle *handle, u
 void handle_release_all(struct session *session, struct handle *handle);
 /* Ends a handle that was taken out of the table: no pin is left; its memory is kept or freed. */
 void handle_retire(struct session *session, struct handle *handle);
+
+/* ---- transfer.c: what both kinds of transfer need ---------------------------------------------------------------- */
+
+/* Where the answers for a class of the mask begin. */
+uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_index);
+const struct row_pin *handle_row(const struct handle *handle, uint32_t key); /* NULL: none stands there */
+/* Pins of what call->end and call->to say pass to the plan; the handle ends at the boundary, or when it is spent. */
+void transfer_finish(struct get_transfer *call);
+/* A value lies in @grant, which the session has not acknowledged: the plan ends, the handle stays. ENXIO. */
+int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why *why);
+
+/* ---- transfer_tiers.c: values that may be on disk ----------------------------------------------------------------- */
+
+bool transfer_tiers_reserve(struct get_transfer *call, const struct handle *handle, struct get_plan *plan); /* false: no memory */
+void transfer_tiers_begin(struct get_transfer *call);
+int transfer_tiers_step(struct get_transfer *call, struct why *why);
+void transfer_tiers_undo(struct get_transfer *call);
+/* Gives the slots that a plan holds back. In steps under the lock, which is not held; so do all that follow. */
+void plan_unhold(struct session *session, struct vec32 *slots);
+/* Detaches what was begun ahead for keys before @key. */
+void handle_detach(struct session *session, struct handle *handle, uint32_t key);
+/* Gives all that a handle has of the disk tier's back. */
+void handle_tiers_end(struct session *session, struct handle *handle);
+
+/* ---- get_ahead.c ------------------------------------------------------------------------------------------------------ */
+
+/* Sets bytes, disk_bytes, disk_us of what ends at key @deepest. */
+void get_estimate(struct get_start *call, uint32_t deepest);
+/* Begins reads of the first keys above `have`, as far as there is room and the namespace's intake goes. */
+void get_look_ahead(struct get_start *call, uint32_t deepest);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "store/base/clock.h"
+#include "store/tiering.h"
 
 #define GROWER_IDLE_NS 1000000000ull /* a wait ends after this and looks again: nothing waits without a deadline */
 
@@ -59,6 +60,8 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	if (r)
 		segment_punch(job->space->segment, job->offset, job->length, &why); /* nobody knows the range yet */
 	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
+	if (!r && job->space->tiering)
+		disk_piece_add(job->space->tiering->dir, job->grant, job->offset, job->length);
 	if (job->prewarm && events->populated && atomic_load(&job->space->prewarm_done) == job->space->prewarm_goal)
 		events->populated(events->context);
 }

@@ -186,7 +186,12 @@ bool session_reuse(struct session *s, struct holding *h)
 
 /* ---- expiry -------------------------------------------------------------------------------------------------- */
 
-/* One idle holding that is over its time, marked busy; NULL: none. */
+static bool handle_old(const struct session *s, const struct holding *h, uint64_t now_ns)
+{
+	return now_ns > h->used_ns && now_ns - h->used_ns > s->host->config.handle_ttl_ms * MILLISECOND;
+}
+
+/* One idle holding that is over its time, or has something that is, marked busy; NULL: none. */
 static struct holding *claim_expired(struct session *s, uint64_t now_ns)
 {
 	const struct host_config *config = &s->host->config;
@@ -197,7 +202,7 @@ static struct holding *claim_expired(struct session *s, uint64_t now_ns)
 		for (struct holding *h = s->bucket[b]; h && !found; h = h->next) {
 			if (h->busy)
 				continue;
-			if ((h->kind == HOLDING_HANDLE && now_ns > h->used_ns && now_ns - h->used_ns > config->handle_ttl_ms * MILLISECOND) ||
+			if ((h->kind == HOLDING_HANDLE && (handle_old(s, h, now_ns) || handle_kept_over(h, now_ns))) ||
 			    (h->kind == HOLDING_PUT &&
 			     put_plan_pending(h, now_ns, config->fill_ttl_ms * MILLISECOND))) {
 				h->busy = true;
@@ -218,6 +223,11 @@ static void session_expire(struct session *s, uint64_t now_ns)
 	while ((h = claim_expired(s, now_ns))) {
 		if (h->kind == HOLDING_PUT) {
 			put_plan_expire(s, h);
+			continue;
+		}
+		if (!handle_old(s, h, now_ns)) {
+			handle_kept_end(s, h);
+			session_unclaim(s, h);
 			continue;
 		}
 		session_drop(s, h, 0);

@@ -42,6 +42,8 @@ enum host_event_kind {
 	HOST_EVENT_PINNED,      /* record */
 	HOST_EVENT_UNPINNED,    /* record */
 	HOST_EVENT_CORRUPT,     /* record, pages = page number */
+	HOST_EVENT_SPILLED,     /* record, pages, number = bytes of its file: it was written */
+	HOST_EVENT_DEMOTED,     /* record, pages = values, number = bytes of their slots: they are on disk only now */
 	HOST_EVENT_ROOM,
 	HOST_EVENT_GRANT,       /* bytes, class_index, share */
 	HOST_EVENT_RECUT,       /* bytes, class_index, share: what it is for now */
@@ -52,7 +54,13 @@ enum host_event_kind {
 	HOST_EVENT_SESSION_ENDED,    /* number = session, pid */
 };
 
-enum host_event_why { HOST_WHY_ROOM, HOST_WHY_HAND, HOST_WHY_LOST };
+enum host_event_why {
+	HOST_WHY_ROOM, /* memory was wanted */
+	HOST_WHY_HAND,
+	HOST_WHY_LOST, /* a part was lost, and so the rest is of no use */
+	HOST_WHY_DISK, /* the disk's limit */
+	HOST_WHY_AGE,  /* not used for host_config.expire_s */
+};
 
 struct host_event {
 	enum host_event_kind kind;

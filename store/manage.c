@@ -187,6 +187,8 @@ int space_hold(struct space *space, uint32_t record, bool hold, bool *ret_change
 			       (unsigned long long)space_pin_limit(space), (unsigned long long)space->floor_bytes);
 	}
 	index_hold(space->index, record, hold);
+	if (space->tiering && tiering_file(space->tiering, record)->id)
+		catalogue_pin(space->tiering->catalogue, tiering_file(space->tiering, record)->id, hold);
 	index_record_name(space->index, record, &event.consumed, &event.endpoint);
 	space_note(space, &event);
 	if (!hold)

@@ -102,7 +102,7 @@ struct reset {
 int reset_begin(struct reset *call, struct why *why); /* STEP_MORE: nothing old is found any more; or EROFS */
 int reset_step(struct reset *call, struct why *why);  /* 0 or STEP_MORE */
 
-/* EROFS, or 0: there is no disk tier, so nothing is to be written. */
+/* May this session have what is dirty written? EROFS, or 0: host_drain does it, and blocks. */
 int drain(struct session *session, struct why *why);
 
 #endif

@@ -51,8 +51,11 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 		lock_take(&space->lock);
 		for (; value < group->values && left; value++, left--)
 			undo_value(session, plan->values.at[value], quarantine_to, &sink);
-		for (; value == group->values && record < group->records && left; record++, left--)
+		for (; value == group->values && record < group->records && left; record++, left--) {
 			index_record_abandon(space->index, plan->records.at[record], &sink);
+			if (space->tiering) /* values of other groups may have made it live */
+				tiering_published(space->tiering, plan->records.at[record]);
+		}
 		for (; record == group->records && pin < group->pins && left; pin++, left--)
 			session_unpin(session, plan->pins.at[pin]);
 		if (left) {
@@ -180,6 +183,8 @@ static void settle_value(struct session *session, uint32_t entry)
 	const struct entry *e = &space->tables.entries[entry];
 	const struct share *share = &space->layout->class[e->class_index].share[e->share];
 
+	if (space->tiering)
+		tiering_committing(space->tiering, entry);
 	index_settle(space->index, entry);
 	if (space->tiering)
 		tiering_committed(space->tiering, entry);

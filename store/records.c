@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "store/records_private.h"
+#include "store/tiering.h"
 
 bool record_current(struct space *space, uint32_t number, uint32_t generation)
 {
@@ -241,42 +242,58 @@ int space_record_drop_row(struct space *space, uint32_t number, uint32_t generat
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
+#define READ_TRIES 64u /* it is read back into memory just now: look where it is again */
+
 struct piece {
+	uint32_t entry;
 	uint64_t segment_offset;
 	uint64_t bytes;   /* to be read from there */
 	uint64_t zeroes;  /* then: the value's padding, which may be an older value's bytes */
 };
 
-/* Under the lock: where @offset of `pages` or `row` lies. 0 when a value is there, -ENODATA when it is absent. */
-static int locate(struct space *space, uint32_t number, bool row, uint64_t offset, struct piece *ret)
+bool records_value_at(const struct layout *layout, bool row, uint64_t offset, struct records_value *ret)
 {
-	const struct layout *layout = space->layout;
 	uint64_t stride = row ? row_stride(layout) : records_page_bytes(layout);
-	uint16_t page = row ? INDEX_PAGE_ROW : (uint16_t)(offset / stride);
 	uint64_t within = row ? offset : offset % stride;
 
+	ret->page = row ? INDEX_PAGE_ROW : (uint16_t)(offset / stride);
 	for (uint32_t c = 0; c < layout->classes; c++) {
 		if (layout_is_row(layout, c) != row)
 			continue;
 		for (uint32_t s = 0; s < layout->class[c].shares; s++) {
 			const struct share *share = &layout->class[c].share[s];
-			bool committed;
-			uint32_t entry;
 
 			if (within >= share->slot_bytes) {
 				within -= share->slot_bytes;
 				continue;
 			}
-			entry = index_value(space->index, number, page, layout_column(layout, c, s), &committed);
-			if (entry == INDEX_NONE || !committed)
-				return -ENODATA;
-			ret->segment_offset = slots_offset(space->slots, entry) + within;
-			ret->bytes = within < share->payload_bytes ? share->payload_bytes - within : 0;
-			ret->zeroes = share->slot_bytes - within - ret->bytes;
-			return 0;
+			ret->column = layout_column(layout, c, s);
+			ret->share = share;
+			ret->within = within;
+			return true;
 		}
 	}
-	return -ENODATA;
+	return false;
+}
+
+/* Under the lock: where @offset of `pages` or `row` lies. 0 when a value is there, -ENODATA when it is absent. One that is on
+ * disk only has an entry and nothing else. */
+static int locate(struct space *space, uint32_t number, bool row, uint64_t offset, struct piece *ret)
+{
+	struct records_value v;
+	bool committed;
+
+	if (!records_value_at(space->layout, row, offset, &v))
+		return -ENODATA;
+	ret->entry = index_value(space->index, number, v.page, v.column, &committed);
+	if (ret->entry == INDEX_NONE || !committed)
+		return -ENODATA;
+	if (space->tiering && tiering_is_place(space->tiering, ret->entry))
+		return 0;
+	ret->segment_offset = slots_offset(space->slots, ret->entry) + v.within;
+	ret->bytes = v.within < v.share->payload_bytes ? v.share->payload_bytes - v.within : 0;
+	ret->zeroes = v.share->slot_bytes - v.within - ret->bytes;
+	return 0;
 }
 
 /* Joins what follows in the segment while it follows in the file too. */
@@ -285,7 +302,7 @@ static int locate_run(struct space *space, uint32_t number, bool row, uint64_t o
 	int r = locate(space, number, row, offset, ret);
 	uint64_t at;
 
-	if (r)
+	if (r || space->tiering) /* there each slot is held by itself */
 		return r;
 	for (at = offset + ret->bytes + ret->zeroes; at < end && !ret->zeroes; at = offset + ret->bytes + ret->zeroes) {
 		struct piece more;
@@ -305,13 +322,29 @@ static uint64_t file_size(struct space *space, uint32_t number, bool row)
 	return row ? row_stride(space->layout) : record->pages * records_page_bytes(space->layout);
 }
 
-/* One piece at @offset: held by a pin while it is read. Bytes, 0 at the end, or an error. */
+/* Under the lock: nothing of it goes while it is read. */
+static void piece_hold(struct space *space, uint32_t number, const struct piece *piece)
+{
+	space_pin(space, number);
+	if (space->tiering)
+		tiering_hold(space->tiering, piece->entry);
+}
+
+static void piece_let_go(struct space *space, uint32_t number, const struct piece *piece)
+{
+	if (space->tiering)
+		tiering_unhold(space->tiering, piece->entry);
+	space_unpin(space, number);
+}
+
+/* One piece at @offset: held while it is read. Bytes, 0 at the end, or an error. */
 static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, char *to,
 			  size_t bytes)
 {
 	struct piece piece = { 0 };
 	struct key endpoint;
 	uint64_t size = 0, n, consumed = 0;
+	bool on_disk = false;
 	int r = 0;
 
 	lock_take(&space->lock);
@@ -324,14 +357,17 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 		if (bytes > size - offset)
 			bytes = (size_t)(size - offset);
 		r = locate_run(space, number, row, offset, offset + bytes, &piece);
-		if (!r) {
-			space_pin(space, number);
+		on_disk = !r && space->tiering && tiering_is_place(space->tiering, piece.entry);
+		if (!r && !on_disk) {
+			piece_hold(space, number, &piece);
 			index_record_name(space->index, number, &consumed, &endpoint);
 		}
 	}
 	lock_drop(&space->lock);
 	if (offset >= size || r)
 		return r;
+	if (on_disk)
+		return load_read_file(space, number, generation, row, offset, to, bytes);
 	n = piece.bytes < bytes ? piece.bytes : bytes;
 	if (n)
 		r = tier_read(space->memory, piece.segment_offset, to, n);
@@ -342,7 +378,7 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 		n += zeroes;
 	}
 	lock_take(&space->lock);
-	space_unpin(space, number);
+	piece_let_go(space, number, &piece);
 	if (r) {
 		struct host_event event = {
 			.kind = HOST_EVENT_CORRUPT,
@@ -362,17 +398,39 @@ static ssize_t read_piece(struct space *space, uint32_t number, uint32_t generat
 ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset,
 			  void *to, size_t bytes)
 {
+	unsigned tries = READ_TRIES;
 	size_t done = 0;
 
 	lock_assert_none_held();
 	while (done < bytes) {
 		ssize_t n = read_piece(space, number, generation, row, offset + done, (char *)to + done, bytes - done);
 
+		if (n == -EAGAIN && tries--)
+			continue;
 		if (n < 0 && !(n == -ENODATA && done))
-			return n; /* a record that went meanwhile: an error, never a short file */
+			return n == -EAGAIN ? -EIO : n; /* a record that went meanwhile: an error, never a short file */
 		if (n <= 0)
 			break;
 		done += (size_t)n;
 	}
 	return (ssize_t)done;
+}
+
+ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to, size_t bytes)
+{
+	struct tiering *t = space->tiering;
+	uint64_t consumed = 0;
+	struct key endpoint;
+	bool there;
+
+	if (!t)
+		return -ENOENT;
+	lock_take(&space->lock);
+	there = record_current(space, number, generation) && tiering_file(t, number)->id;
+	if (there) {
+		consumed = tiering_file_consumed(t, number);
+		endpoint = tiering_file(t, number)->endpoint;
+	}
+	lock_drop(&space->lock);
+	return there ? disk_file_read(t->dir, consumed, &endpoint, offset, to, bytes) : -ENOENT;
 }

@@ -4,6 +4,7 @@
  */
 #include "store/host_private.h"
 #include "store/put_private.h"
+#include "store/tiering.h"
 
 #define MAX_STEPS 1024u /* pages that go for one slot of a class with few values: what does not suffice is there next time */
 
@@ -15,22 +16,35 @@ struct acceptance {
 static bool in_acknowledged(void *context, uint32_t entry)
 {
 	const struct acceptance *a = context;
-	uint32_t grant = slots_grant_of(a->space->slots, entry);
+	uint32_t grant;
 
+	if (a->space->tiering && tiering_is_place(a->space->tiering, entry))
+		return false;
+	grant = slots_grant_of(a->space->slots, entry);
 	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
 }
 
-/* A grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
-static bool grow(struct session *s, uint32_t class_index, uint32_t share)
+bool room_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
 {
-	enum grow_answer answer = space_grow(s->space, class_index, share, s->node);
+	enum grow_answer answer = space_grow(space, class_index, share, node);
 
 	if (answer == GROW_COMING)
 		return true;
 	if (answer == GROW_SHORT)
-		balance_hunger(s->space, class_index, share, s->node);
-	recut_wish(s->space, class_index, share);
+		balance_hunger(space, class_index, share, node);
+	recut_wish(space, class_index, share);
 	return false;
+}
+
+/* With a disk nothing is evicted: what is there already goes on there, or something is written for the next one. */
+static bool room_from_disk(struct session *s, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter)
+{
+	struct tiering *t = s->space->tiering;
+	uint32_t free = demote_make_room(t, class_index, share, want, filter);
+
+	if (!free)
+		spill_wish(t, class_index, share);
+	return free > 0;
 }
 
 bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t want)
@@ -49,11 +63,13 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	}
 	if (!free && slots_free_count(space->slots, class_index, share, any))
 		return false;
-	if (!free && grow(s, class_index, share)) {
+	if (!free && room_grow(space, class_index, share, s->node)) {
 		free = slots_free_count(space->slots, class_index, share, filter);
 		if (!free)
 			return false;
 	}
+	if (space->tiering && !space->tiering->closed)
+		return room_from_disk(s, class_index, share, want, filter);
 	slots_usage(space->slots, class_index, share, &usage);
 	if (usage.slots == usage.free)
 		return free > 0; /* no victim is of this size */

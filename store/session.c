@@ -17,6 +17,7 @@
 #include "store/host_private.h"
 #include "store/nodes.h"
 #include "store/session_private.h"
+#include "store/tiering.h"
 
 #define MILLISECOND 1000000ull
 
@@ -566,6 +567,8 @@ void session_acknowledged_all(struct session *s)
 	}
 	if (all)
 		s->acknowledged_version = slots_version(space->slots);
+	if (space->tiering && space->tiering->room_waiters)
+		space_committed(space);
 	lock_drop(&space->lock);
 }
 

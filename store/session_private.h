@@ -150,6 +150,9 @@ void put_plan_expire(struct session *session, struct holding *holding);
 bool put_plan_pending(const struct holding *holding, uint64_t now_ns, uint64_t ttl_ns);
 void handle_end(struct session *session, struct holding *holding);
 void handle_destroy(struct holding *holding);
+/* Slots kept after ENXIO: is their time over? They are given back. */
+bool handle_kept_over(const struct holding *holding, uint64_t now_ns);
+void handle_kept_end(struct session *session, struct holding *holding);
 void get_plan_end(struct session *session, struct holding *holding);
 void get_plan_destroy(struct holding *holding);
 struct put_plan **put_plan_next(struct put_plan *plan);

@@ -542,7 +542,7 @@ static inline void news_fill(const struct space *space, struct host_event *event
 			     uint32_t row_values)
 {
 	event->kind = (enum host_event_kind)kind;
-	event->why = (enum host_event_why)why;
+	event->why = space->news_why != HOST_WHY_ROOM && why != INDEX_WHY_LOST ? space->news_why : (enum host_event_why)why;
 	event->consumed = consumed;
 	event->endpoint = *endpoint;
 	event->number = row_values;
@@ -594,6 +594,8 @@ void space_refused(struct space *space, uint64_t session)
 
 void space_room(struct space *space)
 {
+	if (space->tiering && space->tiering->room_waiters)
+		space_committed(space);
 	if (!space->refused)
 		return;
 	space->refused = 0;
@@ -743,6 +745,12 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(table_bytes);
 	REPORT(prewarm_done);
 	REPORT(prewarm_goal);
+	REPORT(disk_bytes);
+	REPORT(disk_files);
+	REPORT(disk_values);
+	REPORT(dirty_bytes);
+	REPORT(clean_bytes);
+	REPORT(spill_floor_bytes);
 	for (uint32_t i = 0; space_class(space, i, &class); i++) {
 		char name[3][LAYOUT_MAX_NAME + 32];
 		const char *of = space->layout->class[class.class_index].name;

@@ -75,6 +75,7 @@ struct space {
 	struct host_event notes[SPACE_NOTES]; /* (lock) of space_notes_begin .. space_notes_end */
 	uint32_t note_count;        /* (lock) */
 	bool noting;                /* (lock) */
+	enum host_event_why news_why; /* (lock) of what goes now, where it is not for lack of memory; else HOST_WHY_ROOM */
 	struct index_mark ahead;    /* (lock) memory of the index is present, or coming, up to here */
 	struct session *attached;   /* (lock) list through session.next_attached */
 	_Atomic uint64_t idle_since_ns; /* when the last session went, else when it was made */
@@ -85,6 +86,7 @@ struct space {
 	struct hunger hunger;       /* (lock) */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
+	struct space *next_buried;  /* (mover's lock) of those that it tears down */
 };
 
 /* A fresh space with its floor's grants cut; not yet in view. Takes @layout. */

@@ -21,7 +21,8 @@ struct record_file *tiering_file(struct tiering *t, uint32_t record)
 
 	if (!(f->flags & TIERING_KNOWN))
 		*f = (struct record_file){
-			.dirty_slot = INDEX_NONE, .resident_slot = INDEX_NONE, .next_trim = INDEX_NONE, .flags = TIERING_KNOWN,
+			.dirty_slot = INDEX_NONE, .resident_slot = INDEX_NONE, .next_trim = INDEX_NONE, .prev_trim = INDEX_NONE,
+			.flags = TIERING_KNOWN,
 		};
 	return f;
 }
@@ -33,11 +34,14 @@ static struct record_file *file_of_value(struct tiering *t, uint32_t entry)
 
 void tiering_consider(struct tiering *t, uint32_t record)
 {
+	struct index *index = t->space->index;
 	struct record_file *f = tiering_file(t, record);
 	bool wanted = (f->dirty || f->flags & TIERING_STALE) && !f->writing && !t->closed &&
-		      index_record(t->space->index, record)->state == RECORD_LIVE && index_record_current(t->space->index, record);
+		      index_record(index, record)->state == RECORD_LIVE;
 
 	lock_assert_held(&t->space->lock);
+	if (!index_record_current(index, record)) /* the orders were emptied: its places there mean nothing */
+		return;
 	if (wanted && f->dirty_slot == INDEX_NONE)
 		policy_lru.insert(t->dirty, record);
 	else if (!wanted && f->dirty_slot != INDEX_NONE)
@@ -104,6 +108,8 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 		t->space->stats.slots_owed--;
 	} else if (tiering_is_clean(t, slot)) {
 		t->held_clean_bytes -= slots_slot_bytes(space->slots, slot);
+		if (space->host->config.disk_only)
+			demote_value(t, slot);
 	}
 	space_room(space);
 }
@@ -155,7 +161,7 @@ void tiering_make_dirty(struct tiering *t, uint32_t slot)
 	t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
 }
 
-void tiering_committed(struct tiering *t, uint32_t entry)
+void tiering_committing(struct tiering *t, uint32_t entry)
 {
 	struct record_file *f = file_of_value(t, entry);
 
@@ -163,13 +169,23 @@ void tiering_committed(struct tiering *t, uint32_t entry)
 	assert(!tiering_is_place(t, entry) && !tiering_is_clean(t, entry));
 	f->dirty++;
 	t->dirty_bytes += slots_slot_bytes(t->space->slots, entry);
-	tiering_consider(t, t->space->tables.entries[entry].record);
+}
+
+void tiering_committed(struct tiering *t, uint32_t entry)
+{
+	uint32_t record = t->space->tables.entries[entry].record;
+
+	tiering_consider(t, record);
+	if (t->space->tables.entries[entry].page == INDEX_PAGE_ROW)
+		demote_note_child(t, record);
 }
 
 void tiering_published(struct tiering *t, uint32_t record)
 {
-	if (index_record(t->space->index, record)->state == RECORD_LIVE) /* it may have joined another one at once */
-		tiering_consider(t, record);
+	if (index_record(t->space->index, record)->state != RECORD_LIVE) /* it may have joined another one at once */
+		return;
+	tiering_consider(t, record);
+	demote_note_child(t, record);
 }
 
 /* A slot that holds no value any more. */
@@ -233,34 +249,46 @@ void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot)
 
 /* ---- the file follows ----------------------------------------------------------------------------------------------- */
 
-static uint64_t file_consumed(const struct tiering *t, uint32_t record)
+uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record)
 {
 	const struct record_file *f = &t->files[record];
 
 	return t->space->tables.records[record].start + (uint64_t)f->pages * t->space->layout->page_tokens;
 }
 
-static void trim_note(struct tiering *t, uint32_t record)
+static void list_for_trim(struct tiering *t, uint32_t record, uint8_t why)
 {
 	struct record_file *f = tiering_file(t, record);
 
-	if (!f->id || f->flags & TIERING_TRIM)
-		return;
-	f->flags |= TIERING_TRIM;
-	f->next_trim = t->trims;
-	t->trims = record;
+	if (!(f->flags & (TIERING_TRIM | TIERING_ROW_LOST))) {
+		f->next_trim = t->trims;
+		f->prev_trim = INDEX_NONE;
+		if (t->trims != INDEX_NONE)
+			t->files[t->trims].prev_trim = record;
+		t->trims = record;
+	}
+	f->flags |= why;
+}
+
+static void trim_note(struct tiering *t, uint32_t record)
+{
+	if (tiering_file(t, record)->id)
+		list_for_trim(t, record, TIERING_TRIM);
 }
 
 static void trim_forget(struct tiering *t, uint32_t record)
 {
-	uint32_t *at = &t->trims;
+	struct record_file *f = &t->files[record];
 
-	if (!(t->files[record].flags & TIERING_TRIM))
+	if (!(f->flags & (TIERING_TRIM | TIERING_ROW_LOST)))
 		return;
-	while (*at != record)
-		at = &t->files[*at].next_trim;
-	*at = t->files[record].next_trim;
-	t->files[record].flags &= (uint8_t)~TIERING_TRIM;
+	if (f->prev_trim == INDEX_NONE)
+		t->trims = f->next_trim;
+	else
+		t->files[f->prev_trim].next_trim = f->next_trim;
+	if (f->next_trim != INDEX_NONE)
+		t->files[f->next_trim].prev_trim = f->prev_trim;
+	f->flags &= (uint8_t)~(TIERING_TRIM | TIERING_ROW_LOST);
 }
 
 static void job_done_free(struct disk_job *job)
@@ -322,11 +350,25 @@ static void write_cancel(struct record_file *f)
 	f->writing = NULL;
 }
 
+/* Has another record's file, as it will be, that name? Twins have one name, and whose file was written or renamed last has it. */
+static bool named_by_another(struct tiering *t, uint32_t record, uint64_t consumed, const struct key *endpoint)
+{
+	uint32_t other = index_find_endpoint(t->space->index, endpoint);
+
+	return other != INDEX_NONE && other != record && tiering_file(t, other)->id && tiering_file_consumed(t, other) == consumed &&
+	       !memcmp(&t->files[other].endpoint, endpoint, sizeof(*endpoint));
+}
+
+static void name_goes(struct tiering *t, uint32_t record, uint64_t consumed, const struct key *endpoint)
+{
+	if (!t->closed && !named_by_another(t, record, consumed, endpoint))
+		tiering_remove_file(t, consumed, endpoint);
+}
+
 static void record_lost(struct tiering *t, uint32_t record)
 {
 	struct record_file *f = tiering_file(t, record);
 	bool current = index_record_current(t->space->index, record);
-	bool named = t->joining == record && t->joining_named;
 
 	trim_forget(t, record);
 	if (f->writing) {
@@ -334,12 +376,11 @@ static void record_lost(struct tiering *t, uint32_t record)
 		uint64_t consumed = f->writing->job.consumed;
 
 		write_cancel(f);
-		if (current && !t->closed && !named && !f->id)
-			tiering_remove_file(t, consumed, &endpoint);
+		if (current && !f->id)
+			name_goes(t, record, consumed, &endpoint);
 	}
 	if (f->id && current) {
-		if (!t->closed && !named)
-			tiering_remove_file(t, file_consumed(t, record), &f->endpoint);
+		name_goes(t, record, tiering_file_consumed(t, record), &f->endpoint);
 		file_goes(t, f);
 	}
 	if (current && f->dirty_slot != INDEX_NONE)
@@ -347,11 +388,11 @@ static void record_lost(struct tiering *t, uint32_t record)
 	if (current && f->resident_slot != INDEX_NONE)
 		policy_lru.remove(t->resident, record);
 	assert(!f->dirty && !f->clean);
-	f->flags = 0;
-	t->joining = t->joining == record ? INDEX_NONE : t->joining;
+	*f = (struct record_file){ 0 };
 }
 
-/* A write of a file that is longer than the record is now: cancelled, unless it replaces one that is there anyway. */
+/* A write of a file that has what the record has not any more, or is named otherwise: it is not to be seen. One that had replaced the
+ * file by then did so before anything that is asked for now; its done() finds out. */
 static void write_outlived(struct tiering *t, uint32_t record)
 {
 	struct record_file *f = tiering_file(t, record);
@@ -363,8 +404,8 @@ static void write_outlived(struct tiering *t, uint32_t record)
 	endpoint = f->writing->id.endpoint;
 	consumed = f->writing->job.consumed;
 	write_cancel(f);
-	if (!f->id && !t->closed)
-		tiering_remove_file(t, consumed, &endpoint);
+	if (!f->id)
+		name_goes(t, record, consumed, &endpoint);
 	tiering_consider(t, record);
 }
 
@@ -378,8 +419,12 @@ static void row_joined(struct tiering *t, uint32_t record, uint32_t zero)
 		bool committed;
 		uint32_t entry = index_value(space->index, record, INDEX_PAGE_ROW, c, &committed);
 
-		if (entry == INDEX_NONE || !committed || tiering_is_place(t, entry))
-			continue; /* one on disk only is in a file that goes: the first read of it finds nothing */
+		if (entry == INDEX_NONE || !committed)
+			continue;
+		if (tiering_is_place(t, entry)) { /* it is in a file that goes, and is let go with the next flush */
+			list_for_trim(t, record, TIERING_ROW_LOST);
+			continue;
+		}
 		if (tiering_is_clean(t, entry)) {
 			clean_unset(t, entry, from);
 			t->dirty_bytes += slots_slot_bytes(space->slots, entry);
@@ -388,8 +433,6 @@ static void row_joined(struct tiering *t, uint32_t record, uint32_t zero)
 		}
 		to->dirty++;
 	}
-	t->joining = zero;
-	t->joining_named = to->id && !memcmp(&to->endpoint, &space->tables.records[zero].endpoint, sizeof(to->endpoint));
 	tiering_consider(t, record);
 }
 
@@ -424,33 +467,79 @@ void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t
 	}
 }
 
+struct trim {
+	struct disk_trim trim; /* first */
+	struct tiering *t;
+	uint32_t record;
+	uint64_t id; /* of the file */
+};
+
+/* The file's length is known exactly now: columns that are another's bytes take none. */
+static void trim_done(struct disk_job *job)
+{
+	struct trim *trim = (struct trim *)job;
+	struct tiering *t = trim->t;
+	struct record_file *f;
+
+	lock_take(&t->space->lock);
+	f = tiering_file(t, trim->record);
+	if (!job->result && f->id == trim->id && f->pages == trim->trim.pages) {
+		t->disk_bytes += trim->trim.file_bytes - f->bytes;
+		f->bytes = trim->trim.file_bytes;
+	}
+	lock_drop(&t->space->lock);
+	free(trim);
+	tiering_job_ended(t);
+}
+
 /* The file of @record is made as long as it. */
 static void trim_give(struct tiering *t, uint32_t record)
 {
 	struct record_file *f = tiering_file(t, record);
 	const struct record *r = index_record(t->space->index, record);
 	bool row = f->flags & TIERING_FILE_ROW && r->flags & RECORD_FLAG_ROW && r->pages == f->pages;
-	struct disk_trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, file_consumed(t, record), &f->endpoint);
+	struct trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, tiering_file_consumed(t, record), &f->endpoint);
 	struct record_file_plan plan;
 	uint64_t bytes;
 
-	if (!trim) {
+	if (!trim) { /* the file stays longer than it need be: what is behind the record is never read */
 		catalogue_behind(t->catalogue);
-		return; /* the file stays longer than it need be: what is behind the record is never read */
+		return;
 	}
 	record_file_plan(t->space->layout, f->file_pages, row, NULL, &plan);
 	bytes = row ? plan.file_bytes : record_file_length(&plan, r->pages);
-	trim->pages = r->pages;
-	trim->file_pages = f->file_pages;
-	trim->row = row;
-	index_record_name(t->space->index, record, &trim->new_consumed, &trim->new_endpoint);
-	catalogue_trim(t->catalogue, f->id, r->pages, trim->new_consumed, &trim->new_endpoint, row, bytes);
-	f->endpoint = trim->new_endpoint;
+	bytes = bytes < f->bytes ? bytes : f->bytes;
+	trim->t = t;
+	trim->record = record;
+	trim->id = f->id;
+	trim->trim.job.done = trim_done;
+	trim->trim.pages = r->pages;
+	trim->trim.file_pages = f->file_pages;
+	trim->trim.row = row;
+	index_record_name(t->space->index, record, &trim->trim.new_consumed, &trim->trim.new_endpoint);
+	catalogue_trim(t->catalogue, f->id, r->pages, trim->trim.new_consumed, &trim->trim.new_endpoint, row, bytes);
+	f->endpoint = trim->trim.new_endpoint;
 	f->pages = r->pages;
 	f->flags &= (uint8_t)~(row ? 0 : TIERING_FILE_ROW);
 	t->disk_bytes -= f->bytes - bytes;
 	f->bytes = bytes;
-	tiering_give(t, &trim->job);
+	tiering_give(t, &trim->trim.job);
+}
+
+/* What of the record's row is on disk only stood in another record's file. */
+static void drop_lost_row(struct tiering *t, uint32_t record)
+{
+	struct space *space = t->space;
+	struct index_sink sink = space_sink(space);
+
+	for (uint32_t c = 0; c < space->layout->row_columns; c++) {
+		uint32_t entry = index_value(space->index, record, INDEX_PAGE_ROW, c, NULL);
+
+		if (entry != INDEX_NONE && tiering_is_place(t, entry) && !(tiering_file(t, record)->flags & TIERING_FILE_ROW))
+			index_value_drop(space->index, entry, false, &sink);
+		if (index_record(space->index, record)->state != RECORD_LIVE)
+			return;
+	}
 }
 
 bool tiering_flush(struct tiering *t)
@@ -458,10 +547,14 @@ bool tiering_flush(struct tiering *t)
 	lock_assert_held(&t->space->lock);
 	for (uint32_t left = INDEX_STEP_KEYS; t->trims != INDEX_NONE && left; left--) {
 		uint32_t record = t->trims;
+		uint8_t flags = t->files[record].flags;
 
-		t->trims = t->files[record].next_trim;
-		t->files[record].flags &= (uint8_t)~TIERING_TRIM;
-		if (!t->closed && index_record_current(t->space->index, record))
+		trim_forget(t, record);
+		if (!index_record_current(t->space->index, record))
+			continue;
+		if (flags & TIERING_ROW_LOST)
+			drop_lost_row(t, record);
+		if (flags & TIERING_TRIM && !t->closed && t->files[record].id)
 			trim_give(t, record);
 	}
 	return t->trims != INDEX_NONE;
@@ -473,8 +566,8 @@ void tiering_reset(struct tiering *t)
 
 	lock_assert_held(&t->space->lock);
 	spill_cancel_all(t);
-	for (; t->trims != INDEX_NONE; t->trims = t->files[t->trims].next_trim)
-		t->files[t->trims].flags &= (uint8_t)~TIERING_TRIM;
+	while (t->trims != INDEX_NONE)
+		trim_forget(t, t->trims);
 	policy_lru.clear(t->dirty);
 	policy_lru.clear(t->resident);
 	t->disk_bytes = t->disk_files = 0;
@@ -547,8 +640,9 @@ int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, ui
 	t->disk = disk;
 	t->place_first = t->place_top = place_first;
 	t->place_count = place_count;
-	t->place_list = t->trims = t->joining = INDEX_NONE;
+	t->place_list = t->trims = INDEX_NONE;
 	r = make_arrays(t, why);
+	r = r ? r : spill_new(t, why);
 	r = r ? r : loads_new(t, why);
 	r = r ? r : disk_dir_open(disk, space->layout, space->segment, &t->dir, why);
 	r = r ? r : tiering_open_catalogue(t, why);
@@ -589,6 +683,7 @@ void tiering_free(struct tiering **tp, bool remove)
 	if (t->dir)
 		disk_dir_close(&t->dir, remove);
 	loads_free(t);
+	spill_free(t);
 	policy_lru.destroy(&t->dirty);
 	policy_lru.destroy(&t->resident);
 	memory_release(&t->loads_of, t->place_count * sizeof(*t->loads_of));

@@ -33,6 +33,7 @@
 #define TIERING_TRIM 2u         /* on the list of tiering.trims: the file is longer than the record, or has a row that went */
 #define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
 #define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
+#define TIERING_ROW_LOST 32u    /* on the list of tiering.trims: the row came from another record, in whose file it was */
 
 /* What the disk tier knows about a record, by its number (tiering_file). The file is described as it will be when the jobs given have
  * ended; between the record's getting shorter and tiering_flush it is longer than the record and has its old name. */
@@ -45,10 +46,25 @@ struct record_file {
 	uint32_t clean;          /* clean values */
 	uint32_t dirty_slot;     /* place in tiering.dirty, INDEX_NONE = none */
 	uint32_t resident_slot;  /* place in tiering.resident, INDEX_NONE = none */
-	uint32_t next_trim;      /* list of tiering.trims */
+	uint32_t next_trim, prev_trim; /* list of tiering.trims */
 	uint16_t pages;          /* that it has */
 	uint16_t file_pages;     /* that it was written with: says where everything lies */
 	uint8_t flags;           /* TIERING_* */
+};
+
+#define TIERING_TIMES 7u     /* writes whose median duration counts */
+#define TIERING_ASKED 64u
+#define TIERING_PARENTS 1024u
+
+/* A record, until its number is another one's. */
+struct tiering_name {
+	uint32_t record, generation;
+};
+
+/* A put or a load found no slot of (class, share). */
+struct tiering_wish {
+	bool is;
+	uint32_t class_index, share;
 };
 
 struct tiering {
@@ -63,8 +79,6 @@ struct tiering {
 	uint64_t *clean;                   /* bitmap [slots] */
 	struct record_file *files;         /* [records]; through tiering_file */
 	uint32_t trims;                    /* records whose files are to get shorter, through next_trim */
-	uint32_t joining;                  /* the zero-page record whose row has just gone to another (INDEX_JOINED), and */
-	bool joining_named;                /* that one's file has its name already */
 	uint64_t disk_files;
 	struct policy *dirty;              /* records to be written, coldest first */
 	struct policy *resident;           /* records with clean values, coldest first */
@@ -74,19 +88,34 @@ struct tiering {
 	uint64_t writing_bytes;            /* of writes under way */
 	uint32_t writes;                   /* under way */
 	uint64_t retry_ns;                 /* no write before then: the last one failed */
-	uint32_t failures;                 /* writes in a row that failed */
+	uint64_t retry_pause_ns;           /* the last pause before a try */
+	uint32_t failures;                 /* writes and reads in a row that failed, but for lack of room on the disk */
+	uint64_t failing_since_ns;         /* the first of them */
+	bool full;                         /* the last write failed for lack of room on the disk */
+	bool places_short;                 /* a value could not leave memory: no place was left */
 	bool closed;                       /* the disk has failed: dirty counts as clean, nothing is read or written */
 	uint32_t draining, drain_newest;   /* drains under way: everything dirty is written; the newest endpoints first */
 	int error;                         /* the last failure's errno, and its sentence */
 	char error_text[160];
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
+	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
 	_Atomic bool remove;               /* the files go with the namespace */
 	bool fresh, behind;                /* the catalogue, as it was opened */
 	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
+	uint64_t rate_ns, rate_bytes;      /* when the rate of puts was looked at last, and what had been put by then */
+	uint64_t write_times[TIERING_TIMES]; /* of the last writes */
+	uint32_t write_count;              /* ever */
+	struct tiering_wish wish;          /* spill_wish */
+	struct tiering_name asked[TIERING_ASKED]; /* records that are to be written before others: ring */
+	uint32_t asked_first, asked_count;
+	struct tiering_name parents[TIERING_PARENTS]; /* demote.c: records that were published, whose parents' rows may go: ring */
+	uint32_t parents_first, parents_count;
+	uint32_t place_sweep;              /* mover.c: with the tier closed, places below are gone */
+	uint64_t expire_at_s;              /* demote.c: when ages are looked at next */
 	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
 	uint32_t rate_at;
 };
@@ -113,6 +142,7 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 
 size_t tiering_memory_bytes(const struct tiering *t); /* touched, about: arrays, orders, loads */
 struct record_file *tiering_file(struct tiering *t, uint32_t record);
+uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record); /* of its file's name now */
 static inline bool tiering_has_value(const struct tiering *t, uint32_t entry) /* its entry is a value's (not quarantined, not free) */
 {
 	return t->space->tables.entries[entry].state == ENTRY_VALUE;
@@ -124,8 +154,9 @@ void tiering_hold(struct tiering *t, uint32_t slot);
 void tiering_unhold(struct tiering *t, uint32_t slot);      /* the last one makes room: space_room */
 
 /* Called where values come and go, always under the lock: */
-void tiering_committed(struct tiering *t, uint32_t entry);  /* after index_settle: its value is dirty */
-void tiering_published(struct tiering *t, uint32_t record); /* after index_record_publish */
+void tiering_committing(struct tiering *t, uint32_t entry); /* before index_settle, which may hand a row to another record: dirty */
+void tiering_committed(struct tiering *t, uint32_t entry);  /* after index_settle: its record is to be written */
+void tiering_published(struct tiering *t, uint32_t record); /* after index_record_publish and index_record_abandon */
 void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: place or slot; before slots_give */
 /* The value of @slot, which is dirty, is in its record's file from now on; and the other way round. */
 void tiering_make_clean(struct tiering *t, uint32_t slot);
@@ -152,12 +183,20 @@ void tiering_consider(struct tiering *t, uint32_t record);
 /* ---- spill.c: writing ------------------------------------------------------------------------------------------------- */
 
 /* Looks whether something must be written, and gives it to the disk: when free + clean are under the floor, when
- * draining, when a size has refused a put. At most TIERING_WRITES_MOST under way. Without the lock, from the tier thread. */
+ * draining, when a size has refused a put. At most SPILL_WRITES_MOST under way. Without the lock, from the tier thread. */
 void spill_run(struct tiering *t);
+uint64_t spill_intake(const struct tiering *t); /* bytes that a request or two may bring; likewise what is read ahead of transfers */
 uint64_t spill_floor(const struct tiering *t); /* bytes that are to be free or clean */
 void spill_cancel_all(struct tiering *t);      /* a reset: no write under way is to be seen; under the lock */
 /* Under the lock: a put or a load found no slot of (class, share) and nothing to demote: something is written soon. */
 void spill_wish(struct tiering *t, uint32_t class_index, uint32_t share);
+/* Under the lock: the dirty value of @slot stands in the way: its record is written soon. */
+void spill_ask(struct tiering *t, uint32_t slot);
+int spill_new(struct tiering *t, struct why *why);
+void spill_free(struct tiering *t); /* no job is under way */
+/* Any thread, without the lock: an operation of the disk ended so (0 or a negative errno; @read: of a read, whose success says
+ * nothing about writing). Closes the tier when it is to be. */
+void tiering_result(struct tiering *t, int error, bool read);
 #define TIERING_PLACES_MOST ((1u << 29) - TABLES_GRANT_ENTRIES)
 #define TIERING_CLOSE_NS 5000000000ull /* for what the catalogue has in its queue */
 #define SPILL_WRITES_MOST 16u
@@ -168,10 +207,21 @@ void spill_wish(struct tiering *t, uint32_t class_index, uint32_t share);
 /* Lets clean values of (class, share) without holds go to disk until @want slots are free, coldest records first, tails first;
  * at most INDEX_STEP_KEYS values in one call. In acknowledged grants of @filter. Returns free slots there. */
 uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter);
-/* One clean value goes; false: it is dirty or held. */
+/* Under the lock: the same of any size, at most @bytes, a stay's worth. Returns bytes of slots; 0: nothing is clean and idle. */
+uint64_t demote_some(struct tiering *t, uint64_t bytes, uint64_t *values);
+/* Under the lock: one clean value goes; false: it is dirty or held, or no place is left. */
 bool demote_value(struct tiering *t, uint32_t slot);
-/* Files go, leaf first, coldest first, while the tier is over its limit. In bounded stays; from the tier thread. */
-void demote_disk(struct tiering *t);
+/* Lets records go, leaf first, coldest first, until @bytes of files have gone (or, with 0, places where they were short), or
+ * nothing may go. In bounded stays; from the tier thread. Returns the bytes. */
+uint64_t demote_disk(struct tiering *t, uint64_t bytes);
+/* Records that were not used for so long as the host says go, leaf first. Looks once a minute; in bounded stays; from the tier
+ * thread. @now_s: clock_wall_s(). */
+void demote_expired(struct tiering *t, uint64_t now_s);
+/* Under the lock, of a record that was published or got its row: its parent's row may have become needless. */
+void demote_note_child(struct tiering *t, uint32_t record);
+/* Rows that were noted so go. In bounded stays; from the tier thread. */
+void demote_rows(struct tiering *t);
+#define DEMOTE_EXPIRE_EVERY_S 60u
 
 /* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
 
@@ -181,7 +231,8 @@ void demote_disk(struct tiering *t);
  * checksum or key, a file that is not there or too short, and an error of the disk that came twice make the value go; anything
  * else (ENOMEM, EMFILE, ECANCELED) leaves the place as it was. Named by number and generation. */
 struct load_name {
-	uint32_t number, generation;
+	uint32_t number, generation; /* number 0: none */
+	bool hold;                   /* as it was wanted */
 };
 
 int loads_new(struct tiering *t, struct why *why);
@@ -197,14 +248,17 @@ enum load_state { LOAD_NONE, LOAD_COMING, LOAD_HERE, LOAD_FAILED };
  * cancelled and is wanted again is begun again. */
 enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uint32_t column, bool hold, struct slots_filter filter,
 			  struct load_name *name, uint32_t *entry, bool *joined);
-/* What became of it. HERE: *entry, held once for the caller, and the caller is detached; FAILED: likewise detached. */
+/* What became of it. HERE: *entry, held once for the caller (if it wanted that), and the caller is detached; FAILED, the value cannot
+ * be had any more, and NONE, nothing is known about it (want it again): likewise detached. */
 enum load_state load_ask(struct tiering *t, struct load_name name, uint32_t *entry);
-void load_detach(struct tiering *t, struct load_name name);
+void load_detach(struct tiering *t, struct load_name name); /* its hold goes too */
+uint64_t loads_bytes(const struct tiering *t); /* of slots that are being read into */
 /* Gives what load_want queued to the disk, merged per record. Under the lock; at the end of each stay that wanted something. */
 void load_submit(struct tiering *t);
 
-/* Reads values of a record's file for the mount, without promotion: @page, all page columns or one row, into @to. -ENODATA where
- * absent; -ENOENT; -EIO. Without the lock; blocks. */
+/* Reads what stands at @offset of `pages` (@row: of `row`) as far as it is on disk, for the mount, without promotion. Bytes read, at
+ * least one; -EAGAIN: it is in memory now. -ENODATA where absent; -ENOENT: the record is gone; -EIO, -ENOMEM. What fails its check is
+ * gone afterwards. Without the lock; blocks, a minute at most for each of two reads. */
 ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, void *to, size_t bytes);
 
 /* ---- mover.c: the thread of the tier -------------------------------------------------------------------------------------- */

@@ -39,6 +39,8 @@ uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key
 void handle_release_all(struct session *s, struct handle *h)
 {
 	handle_release_behind(s, h, 0);
+	if (s->space->tiering)
+		handle_tiers_end(s, h);
 }
 
 void handle_retire(struct session *s, struct handle *h)
@@ -66,6 +68,9 @@ void handle_destroy(struct holding *holding)
 	vec32_free(&h->hits);
 	vec32_free(&h->restorable);
 	vec32_free(&h->grouped);
+	vec32_free(&h->row_slots);
+	vec32_free(&h->kept);
+	free(h->ahead);
 	free(h->runs);
 	free(h->rows);
 	free(h);
@@ -77,6 +82,7 @@ void get_plan_end(struct session *s, struct holding *holding)
 	struct space *space = s->space;
 	uint32_t i = 0;
 
+	plan_unhold(s, &plan->slots);
 	while (i < plan->pins.count) {
 		uint32_t end = plan->pins.count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : plan->pins.count;
 
@@ -100,6 +106,8 @@ void get_plan_destroy(struct holding *holding)
 	struct get_plan *plan = (struct get_plan *)holding;
 
 	vec32_free(&plan->pins);
+	vec32_free(&plan->slots);
+	free(plan->wanted);
 	free(plan);
 }
 
@@ -157,7 +165,7 @@ static struct get_plan *plan_new(struct session *s, uint64_t id)
 	if (!plan)
 		return NULL;
 	plan->holding = (struct holding){ .id = id, .kind = HOLDING_GET };
-	plan->pins.count = 0;
+	plan->pins.count = plan->slots.count = 0;
 	return plan;
 }
 
@@ -167,7 +175,8 @@ static int begin_plan(struct get_transfer *call, struct handle *h, struct why *w
 	struct get_plan *plan = plan_new(s, call->plan);
 	int r;
 
-	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2)) {
+	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2) ||
+	    (s->space->tiering && !transfer_tiers_reserve(call, h, plan))) {
 		if (plan)
 			get_plan_destroy(&plan->holding);
 		return why_set(why, ENOMEM, "no memory for a plan of %u pages", call->end - call->first);
@@ -211,12 +220,15 @@ int get_transfer_begin(struct get_transfer *call, struct why *why)
 	call->key = call->first;
 	call->values = 0;
 	call->bytes = 0;
+	call->spent = false;
+	if (s->space->tiering)
+		transfer_tiers_begin(call);
 	return 0;
 }
 
-/* Where the answers for each class of the mask begin. */
-static uint32_t offsets_of(const struct get_transfer *call, const struct layout *layout, uint32_t class_index)
+uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_index)
 {
+	const struct layout *layout = call->session->space->layout;
 	uint32_t at = 0;
 
 	for (uint32_t c = 0; c < class_index; c++)
@@ -234,7 +246,7 @@ static bool write_offsets(struct get_transfer *call, uint32_t column, uint32_t e
 	const struct handle *h = call->h;
 	uint32_t class_index = h->class_of[column];
 	uint64_t payload = space->layout->class[class_index].share[s->share[class_index]].payload_bytes;
-	uint64_t *to = call->offsets + offsets_of(call, space->layout, class_index) - call->first;
+	uint64_t *to = call->offsets + transfer_offsets_of(call, class_index) - call->first;
 	bool all = s->acknowledged_version == slots_version(space->slots);
 
 	for (uint32_t key = call->key; key < end; key++) {
@@ -277,7 +289,7 @@ static bool write_row(struct get_transfer *call, uint32_t record, uint32_t *ret_
 			*ret_grant = grant;
 			return false;
 		}
-		call->offsets[offsets_of(call, layout, c)] = slots_offset(space->slots, entry);
+		call->offsets[transfer_offsets_of(call, c)] = slots_offset(space->slots, entry);
 		call->values++;
 		call->bytes += layout->class[c].share[s->share[c]].payload_bytes;
 	}
@@ -298,6 +310,7 @@ static void move_pins(struct get_transfer *call)
 			lock_take(&call->session->space->lock);
 			session_pin(call->session, run->record);
 			lock_drop(&call->session->space->lock);
+			run->page += call->end - run->first;
 			run->first = call->end;
 			return;
 		}
@@ -305,7 +318,7 @@ static void move_pins(struct get_transfer *call)
 	}
 }
 
-static const struct row_pin *row_at(const struct handle *h, uint32_t key)
+const struct row_pin *handle_row(const struct handle *h, uint32_t key)
 {
 	for (uint32_t i = h->row_count; i--;)
 		if (h->rows[i].key == key)
@@ -322,7 +335,7 @@ static void move_row(struct get_transfer *call)
 		vec32_push(&call->p->pins, h->rows[--h->row_count].record);
 }
 
-static int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why *why)
+int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why *why)
 {
 	struct session *s = call->session;
 
@@ -332,7 +345,7 @@ static int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why
 	return why_set(why, ENXIO, "range %u: a value lies there and the session has not acknowledged it", grant);
 }
 
-static void transfer_finish(struct get_transfer *call)
+void transfer_finish(struct get_transfer *call)
 {
 	struct session *s = call->session;
 	struct handle *h = call->h;
@@ -347,7 +360,7 @@ static void transfer_finish(struct get_transfer *call)
 	call->p->holding.values = call->p->holding.sized = call->values;
 	call->p->holding.bytes = call->bytes;
 	call->delivered_len = call->to;
-	call->handle_ended = call->to == call->boundary;
+	call->handle_ended = call->to == call->boundary || call->spent;
 	lock_take(&s->space->lock);
 	s->space->stats.values_given += call->values;
 	s->space->stats.bytes_given += call->bytes;
@@ -369,6 +382,8 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	uint32_t stop = call->key + PUT_STEP_KEYS, grant = 0;
 	bool ok = true;
 
+	if (space->tiering)
+		return transfer_tiers_step(call, why);
 	while (call->key < call->end && call->key < stop && ok) {
 		uint32_t end = call->end - call->key > INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : call->end;
 
@@ -382,7 +397,7 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	if (ok && call->key < call->end)
 		return STEP_MORE;
 	if (ok && call->to == call->boundary && h->row_count) {
-		const struct row_pin *row = row_at(h, call->last);
+		const struct row_pin *row = handle_row(h, call->last);
 
 		lock_take(&space->lock);
 		ok = !row || write_row(call, row->record, &grant);
@@ -398,6 +413,8 @@ void get_transfer_undo(struct get_transfer *call)
 {
 	struct session *s = call->session;
 
+	if (s->space->tiering)
+		transfer_tiers_undo(call);
 	session_forget(s, &call->p->holding);
 	get_plan_end(s, &call->p->holding);
 	session_unclaim(s, &call->h->holding);

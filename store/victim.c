@@ -5,6 +5,8 @@
 
 #include <sched.h>
 
+#include "store/tiering.h"
+
 #define FREE_LOOKS 4096u /* free slots passed over in one stay: a bit each */
 
 /* ---- finding --------------------------------------------------------------------------------------------------- */
@@ -45,6 +47,24 @@ static void sort(uint32_t *ages, uint32_t n)
 	}
 }
 
+static bool tiered(const struct space *space)
+{
+	return space->tiering && !space->tiering->closed;
+}
+
+/* Ticks since the value was used. False: it cannot leave its slot now. With a disk pins are no obstacle: it goes on there. */
+static bool value_age(const struct space *space, uint32_t entry, uint32_t *age)
+{
+	const struct entry *e = &space->tables.entries[entry];
+
+	if (!tiered(space) || e->state != ENTRY_VALUE || !index_record_current(space->index, e->record))
+		return index_value_age(space->index, entry, age);
+	if (e->group || space->tiering->holds[entry])
+		return false;
+	*age = index_clock(space->index) - index_record_last_use(space->index, e->record);
+	return true;
+}
+
 /* False: something in it is in use. */
 static bool look_at(const struct space *space, const struct slots_grant *g, struct victim *ret)
 {
@@ -60,7 +80,7 @@ static bool look_at(const struct space *space, const struct slots_grant *g, stru
 
 		if (slots_is_free(space->slots, g->id, slot))
 			continue;
-		if (!index_value_age(space->index, g->first_entry + slot, &ages[taken++]))
+		if (!value_age(space, g->first_entry + slot, &ages[taken++]))
 			return false;
 	}
 	sort(ages, taken);
@@ -114,6 +134,20 @@ bool victim_close(struct space *space, const struct victim *v)
 	return ok;
 }
 
+/* Under the lock, where there is a disk: what is clean goes on there, what is not is written soon. INDEX_E_BUSY: it stays for now. */
+static int slot_to_disk(struct space *space, uint32_t entry, bool look_only)
+{
+	struct tiering *t = space->tiering;
+	uint32_t age;
+
+	if (!value_age(space, entry, &age))
+		return INDEX_E_BUSY;
+	if (tiering_is_clean(t, entry))
+		return look_only || demote_value(t, entry) ? 0 : INDEX_E_BUSY;
+	spill_ask(t, entry);
+	return INDEX_E_BUSY;
+}
+
 /* Under the lock: the slots from *at on, as many as one stay may have. False: one is in use. With @look_only none goes. */
 static bool some_slots(struct space *space, const struct victim *v, uint32_t slots, uint32_t first, uint32_t *at, bool look_only)
 {
@@ -128,7 +162,10 @@ static bool some_slots(struct space *space, const struct victim *v, uint32_t slo
 			++*at;
 			continue;
 		}
-		if (look_only) {
+		if (tiered(space)) {
+			r = slot_to_disk(space, entry, look_only);
+			steps--;
+		} else if (look_only) {
 			bool goes = index_value_age(space->index, entry, &age) && !index_value_kept(space->index, entry, &steps);
 
 			r = goes ? 0 : INDEX_E_BUSY;

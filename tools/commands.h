@@ -17,6 +17,7 @@ int command_pin(const struct command *self, int argc, char **argv);
 int command_unpin(const struct command *self, int argc, char **argv);
 int command_touch(const struct command *self, int argc, char **argv);
 int command_drain(const struct command *self, int argc, char **argv);
+int command_fsck(const struct command *self, int argc, char **argv);
 int command_reset(const struct command *self, int argc, char **argv);
 int command_replay(const struct command *self, int argc, char **argv);
 int command_bench(const struct command *self, int argc, char **argv);

@@ -12,8 +12,6 @@
 #include "tools/commands.h"
 #include "tools/host.h"
 
-#define ANSWER_BYTES 16384 /* of the text face, at most */
-
 struct outcome {
 	uint64_t evicted, values, bytes, refused;
 };
@@ -26,18 +24,15 @@ static uint64_t number_of(const json_t *answer, const char *name)
 /* One command; its answer is counted into @out, and if it failed its sentence told. 0 or the errno. */
 static int ask(int fd, const char *command, struct outcome *out)
 {
-	static char text[ANSWER_BYTES];
-	int error = write(fd, command, strlen(command)) < 0 ? errno : 0;
-	ssize_t n = read(fd, text, sizeof(text));
-	json_t *answer = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
-	const char *why = json_string_value(json_object_get(answer, "error"));
+	json_t *answer;
+	int error = host_command(fd, command, &answer);
 
 	out->evicted += number_of(answer, "evicted");
 	out->values += number_of(answer, "values");
 	out->bytes += number_of(answer, "bytes");
 	out->refused = number_of(answer, "refused");
 	if (error && error != ETIMEDOUT)
-		complain("%s", why ? why : strerror(error));
+		complain("%s", host_command_why(answer, error));
 	json_decref(answer);
 	return error;
 }

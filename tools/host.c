@@ -347,6 +347,45 @@ json_t *host_lines(const char *text)
 	return object;
 }
 
+#define ANSWER_BYTES 16384 /* of the text face, at most */
+
+int host_command(int fd, const char *command, json_t **answer)
+{
+	static char text[ANSWER_BYTES];
+	int error = write(fd, command, strlen(command)) < 0 ? errno : 0;
+	ssize_t n = read(fd, text, sizeof(text));
+
+	*answer = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+	return error;
+}
+
+const char *host_command_why(const json_t *answer, int error)
+{
+	const char *why = json_string_value(json_object_get(answer, "error"));
+
+	return why ? why : strerror(error);
+}
+
+json_t *host_namespaces(const char *mount)
+{
+	json_t *names = json_array();
+	char path[PATH_MAX];
+	struct dirent *e;
+	DIR *d;
+
+	if (host_mounted(mount) || host_path(path, "%s/ns", mount)) {
+		json_decref(names);
+		return NULL;
+	}
+	d = opendir(path);
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.')
+			json_array_append_new(names, json_string(e->d_name));
+	if (d)
+		closedir(d);
+	return names;
+}
+
 const char *host_program_folder(void)
 {
 	static char folder[PATH_MAX];

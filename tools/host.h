@@ -39,6 +39,13 @@ char *host_read_file(const char *path, size_t *bytes);
 char *host_line(const char *text, const char *name);
 /* All lines of @text as an object; what is a number becomes one. */
 json_t *host_lines(const char *text);
+/* Gives a command, which ends with a line end, to the ctl open at @fd; 0 or an errno. *answer: the object that it left, or
+ * NULL. */
+int host_command(int fd, const char *command, json_t **answer);
+/* Why it failed. Lives as long as @answer. */
+const char *host_command_why(const json_t *answer, int error);
+/* Names of the namespaces at @mount that one may see: an array of strings; NULL after a sentence. */
+json_t *host_namespaces(const char *mount);
 /* The folder of this program. */
 const char *host_program_folder(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pin, unpin, touch, drain, reset.
+ * pin, unpin, touch, reset.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -160,23 +160,6 @@ static struct pfs_session *read_namespace(const struct command *self, int argc, 
 	options_read(self, rows, &argc, argv);
 	*status = argc == 1 ? 1 : usage_error(self, "one namespace is expected, %d are given", argc);
 	return argc == 1 ? open_namespace(mount, argv[0], true) : NULL;
-}
-
-int command_drain(const struct command *self, int argc, char **argv)
-{
-	uint64_t values = 0;
-	bool json = false;
-	int r;
-	struct pfs_session *session = read_namespace(self, argc, argv, &json, &r);
-
-	if (!session)
-		return r;
-	r = pfs_drain(session, &values) ? complain_client("drain") : 0;
-	if (!r)
-		show_object(
-			json_pack("{s:I, s:s}", "drained", (json_int_t)values, "note", "no disk tier"), json);
-	pfs_close(&session);
-	return r;
 }
 
 int command_reset(const struct command *self, int argc, char **argv)

@@ -252,7 +252,7 @@ struct pfs_transfer_request {
 
 struct pfs_transfer_result {
 	uint64_t plan;          /* id of the get plan, 0 if nothing was delivered */
-	uint64_t delivered_len; /* tokens, at most `to` */
+	uint64_t delivered_len; /* tokens, `to` or less: see pfs_get_transfer */
 	const uint8_t *segment; /* the address of a value is segment + offset */
 	/* Per class: an offset for each page of the range asked for, PFS_ANSWER_NONE where there is no value; one for a
 	 * state class, where `to` is the boundary. NULL for a class without any. */
@@ -349,8 +349,10 @@ struct pfs_pin_result {
 int pfs_pin(struct pfs_session *session, const struct pfs_key *keys, uint32_t count, uint32_t flags, uint32_t *answers,
 	struct pfs_pin_result *ret);
 
-/* Has everything written to disk; *values (may be NULL): how many were. This version has no disk tier: 0.
- * -EROFS (read-only session). */
+/* Has everything written to disk that is in memory alone, and waits for it, at most a minute; *values (may be NULL) is 0: bytes
+ * are counted, by pfs_stat. Without a disk tier there is nothing to do.
+ * -EROFS (read-only session), -ETIMEDOUT (it goes on for some seconds; call again to wait on), -EIO (the disk tier is
+ * closed), -EBUSY (too many on this host). */
 int pfs_drain(struct pfs_session *session, uint64_t *values);
 
 struct pfs_reset_result {

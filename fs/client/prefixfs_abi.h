@@ -204,7 +204,9 @@ enum pfs_policy {
 
 #define PFS_GET_WAIT_INFLIGHT 1u /* wait, within the deadline, for values that other plans are writing */
 
-#define PFS_TIERS 4u /* 0 memory, 1 disk, 2 remote, 3 reserved */
+#define PFS_TIER_MEMORY 0u
+#define PFS_TIER_DISK 1u
+#define PFS_TIERS 4u /* 2 remote, 3 reserved */
 
 struct pfs_get_start {
 	struct pfs_call call;
@@ -255,7 +257,9 @@ struct pfs_get_transfer {
 	                         present only when `to` is the boundary */
 	__u32 class_mask;     /* in: 0 = the handle's */
 	__u32 offsets_capacity; /* in: elements at offsets_offset */
-	__u64 delivered_len;  /* out: tokens; `to` in this version */
+	__u64 delivered_len;  /* out: tokens; `to`, or less: memory is too small for the range, or a value could not be read
+	                         from the disk. Restorable like `boundary` as far as the whole handle goes; at `from` nothing
+	                         was delivered. What stands at offsets_offset behind it means nothing */
 	__u32 values;         /* out: offsets written */
 	__u32 handle_ended;   /* out: 0 or 1 */
 };
@@ -357,12 +361,13 @@ struct pfs_pin {
 	__u64 limit_bytes;    /* out: a tenth of its floor */
 };
 
-/* Everything on disk? This version has no disk tier: there is nothing to write. */
+/* Has written down what is in memory alone, and waits until nothing is or the deadline (ETIMEDOUT; writing goes on for a
+ * moment, and another DRAIN joins it). Without a disk tier there is nothing to write: 0, at once. */
 struct pfs_drain {
 	struct pfs_call call;
-	__u64 values; /* out: written by this call; 0 */
-	__u64 bytes;  /* out */
-	__u32 disk;   /* out: 1 with a disk tier; 0 in this version */
+	__u64 values; /* out: 0; bytes are counted */
+	__u64 bytes;  /* out: of slots, in memory alone still; after ETIMEDOUT too */
+	__u32 disk;   /* out: 1 with a disk tier */
 	__u32 reserved;
 };
 

@@ -100,15 +100,18 @@ def test_pin_touch_drain_and_reset(cli):
         assert out["changed"] == 1 and out["pinned_bytes"] == 0
         assert "16 hex digits" in cli("pin", "x", "nothing", rc=1)
         assert "No such file" in cli("pin", "x", name_of(64, key(9)), rc=1)
-        assert cli.json("drain", "x") == [{"drained": 0, "note": "no disk tier"}]
+        nothing = {"namespace": "x", "drained": 0, "left": 0, "note": "no disk tier"}
+        assert cli.json("drain", "x") == cli.json("drain") == cli.json("drain", cli.mount) == [nothing]
+        assert "no disk tier" in cli("fsck", "x", rc=1) and "no disk tier" in cli("fsck", rc=1)
+        assert "for a folder" in cli("fsck", "x", "--repair", rc=2)
         c.get_start(1, keys)
         out = cli.json("reset", "x")[0]
         assert out == {"generation": 2, "values": 0, "held_records": 1}
         assert c.probe(keys).hits == 0
         c.call("GET_CANCEL", handle=1)
-    for command in ("pin", "unpin", "touch", "drain", "reset"):
+    for command in ("pin", "unpin", "touch", "drain", "fsck", "reset"):
         assert "NAMESPACE" in cli(command, "--help")
-        assert command in cli(command, rc=2)
+        assert command in cli(command, *(["x", "x"] if command in ("drain", "fsck") else []), rc=2)
         assert "y" in cli(command, "y", *([record] if command in ("pin", "unpin", "touch") else []), rc=1)
 
 

@@ -272,6 +272,37 @@ static void test_every_kind_is_a_line(void **state)
 	assert_non_null(strstr(line, "1700000000.000042"));
 }
 
+/* A record's way to the disk, out of memory and off the disk. */
+static void test_lines_of_the_disk_tier(void **state)
+{
+	static const char *const reasons[] = {"room", "hand", "lost", "disk", "age"};
+	struct event e = {.kind = HOST_EVENT_SPILLED, .pages = 16, .number = 143360};
+	char line[EVENT_LINE_BYTES];
+	json_t *json = parse(line, event_line(&e, 1, "x", NULL, line));
+
+	assert_string_equal(text_of(json, "event"), "spilled");
+	assert_int_equal(json_integer_value(json_object_get(json, "pages")), 16);
+	assert_int_equal(json_integer_value(json_object_get(json, "bytes")), 143360);
+	assert_int_equal(json_string_length(json_object_get(json, "record")), 16 + 1 + 64);
+	json_decref(json);
+	e.kind = HOST_EVENT_DEMOTED;
+	json = parse(line, event_line(&e, 2, "x", NULL, line));
+	assert_string_equal(text_of(json, "event"), "demoted");
+	assert_int_equal(json_integer_value(json_object_get(json, "values")), 16);
+	assert_int_equal(json_integer_value(json_object_get(json, "bytes")), 143360);
+	json_decref(json);
+	e.kind = HOST_EVENT_EVICTED;
+	for (e.why = HOST_WHY_ROOM; e.why <= HOST_WHY_AGE; e.why++) {
+		json = parse(line, event_line(&e, 3, "x", NULL, line));
+		assert_string_equal(text_of(json, "why"), reasons[e.why]);
+		json_decref(json);
+	}
+	e = (struct event){.kind = EVENT_DEGRADED};
+	json = parse(line, event_line(&e, 4, NULL, "the disk tier is closed: EIO", line));
+	assert_null(json_object_get(json, "ns"));
+	json_decref(json);
+}
+
 static void test_longest_line_fits(void **state)
 {
 	struct event e = {.kind = EVENT_DEGRADED, .time_us = UINT64_MAX};
@@ -304,6 +335,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_other_fields, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_writers_and_readers, setup, teardown),
 		cmocka_unit_test(test_every_kind_is_a_line),
+		cmocka_unit_test(test_lines_of_the_disk_tier),
 		cmocka_unit_test(test_longest_line_fits),
 	};
 

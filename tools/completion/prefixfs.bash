@@ -200,7 +200,7 @@ _prefixfs() {
 	replay:*) ;;
 	*:0) _prefixfs_reply "$current" "$(_prefixfs_list "$mount" ns)" ;;
 	probe:*) _prefixfs_reply "$current" "$(_prefixfs_list "$mount" "ns/${arguments[0]}/records" | sed 's/.*-//')" ;;
-	stat:* | drain:* | reset:*) ;;
+	stat:* | drain:* | fsck:* | reset:*) ;;
 	*) _prefixfs_reply "$current" "$(_prefixfs_list "$mount" "ns/${arguments[0]}/records")" ;;
 	esac
 }

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Leaving memory: clean values that nobody holds go on as places. Leaving the disk: records go, by the limit and by age, and
+ * rows that the next record's row has made needless.
+ */
+#include <string.h>
+
+#include "store/base/clock.h"
+#include "store/host_private.h"
+#include "store/tiering.h"
+
+#define DEMOTE_LOOKS 4096u /* places looked at in one call */
+#define DEMOTE_TRIES 64u   /* records that have nothing to give, in one call */
+#define ROW_INTERVAL SPACE_ROW_INTERVAL
+
+/* ---- leaving memory ----------------------------------------------------------------------------------------------------- */
+
+bool demote_value(struct tiering *t, uint32_t slot)
+{
+	uint32_t place;
+
+	lock_assert_held(&t->space->lock);
+	if (!tiering_is_clean(t, slot) || t->holds[slot] || t->closed)
+		return false;
+	place = tiering_place_take(t);
+	if (place == INDEX_NONE) {
+		if (!t->places_short)
+			mover_ask(t->space->host);
+		t->places_short = true;
+		return false;
+	}
+	tiering_demote(t, slot, place);
+	return true;
+}
+
+/* What is to leave, and what has. */
+struct leaving {
+	struct tiering *t;
+	bool all;                          /* of any size, else of (class_index, share) */
+	uint32_t class_index, share;
+	struct slots_filter filter;
+	uint32_t values, most, looks;
+	uint64_t bytes, most_bytes;
+};
+
+static bool leaving_done(const struct leaving *l)
+{
+	return l->values >= l->most || l->bytes >= l->most_bytes || !l->looks || l->t->places_short;
+}
+
+static bool fits(const struct leaving *l, uint32_t slot)
+{
+	uint32_t grant = slots_grant_of(l->t->space->slots, slot);
+
+	return !l->filter.acknowledged || l->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
+}
+
+static void column_leaves(struct leaving *l, uint32_t record, uint32_t page, uint32_t column)
+{
+	struct tiering *t = l->t;
+	uint32_t entry = index_value(t->space->index, record, (uint16_t)page, column, NULL);
+	uint64_t bytes;
+
+	l->looks--;
+	if (entry == INDEX_NONE || tiering_is_place(t, entry) || !tiering_is_clean(t, entry) || !fits(l, entry))
+		return;
+	bytes = slots_slot_bytes(t->space->slots, entry);
+	if (!demote_value(t, entry))
+		return;
+	l->values++;
+	l->bytes += bytes;
+}
+
+static void place_leaves(struct leaving *l, uint32_t record, uint32_t page)
+{
+	const struct layout *layout = l->t->space->layout;
+	uint32_t columns = page == INDEX_PAGE_ROW ? layout->row_columns : layout->page_columns;
+
+	if (!l->all) {
+		column_leaves(l, record, page, layout_column(layout, l->class_index, l->share));
+		return;
+	}
+	for (uint32_t c = 0; c < columns && !leaving_done(l); c++)
+		column_leaves(l, record, page, c);
+}
+
+/* From its end on. */
+static void record_leaves(struct leaving *l, uint32_t record)
+{
+	const struct layout *layout = l->t->space->layout;
+	const struct record *r = index_record(l->t->space->index, record);
+	const struct record_file *f = tiering_file(l->t, record);
+	bool rows = l->all || layout_is_row(layout, l->class_index), pages = l->all || !rows;
+
+	if (rows && layout->row_columns && r->flags & RECORD_FLAG_ROW)
+		place_leaves(l, record, INDEX_PAGE_ROW);
+	for (uint32_t page = r->pages; pages && page-- > 0 && f->clean && !leaving_done(l);)
+		place_leaves(l, record, page);
+}
+
+static void note_left(struct tiering *t, uint32_t record, uint32_t values, uint64_t bytes)
+{
+	struct host_event event = { .kind = HOST_EVENT_DEMOTED, .pages = values, .number = bytes };
+
+	index_record_name(t->space->index, record, &event.consumed, &event.endpoint);
+	space_note(t->space, &event);
+}
+
+static void leave(struct leaving *l)
+{
+	struct tiering *t = l->t;
+	uint32_t passed[DEMOTE_TRIES], n = 0;
+
+	t->places_short = false;
+	while (n < DEMOTE_TRIES && !leaving_done(l)) {
+		uint32_t record = policy_lru.pop(t->resident);
+
+		if (record == INDEX_NONE)
+			break;
+		uint32_t values = l->values;
+		uint64_t bytes = l->bytes;
+
+		record_leaves(l, record);
+		if (l->values > values)
+			note_left(t, record, l->values - values, l->bytes - bytes);
+		if (tiering_file(t, record)->clean)
+			passed[n++] = record;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		policy_lru.insert(t->resident, passed[i]);
+}
+
+uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter)
+{
+	struct slots *slots = t->space->slots;
+	uint32_t free = slots_free_count(slots, class_index, share, filter);
+	struct leaving l = {
+		.t = t, .class_index = class_index, .share = share, .filter = filter, .looks = DEMOTE_LOOKS, .most_bytes = UINT64_MAX,
+	};
+
+	lock_assert_held(&t->space->lock);
+	if (free >= want || t->closed)
+		return free;
+	l.most = want - free < INDEX_STEP_KEYS ? want - free : INDEX_STEP_KEYS;
+	leave(&l);
+	return slots_free_count(slots, class_index, share, filter);
+}
+
+uint64_t demote_some(struct tiering *t, uint64_t bytes, uint64_t *values)
+{
+	struct leaving l = { .t = t, .all = true, .looks = DEMOTE_LOOKS, .most = INDEX_STEP_KEYS, .most_bytes = bytes };
+
+	lock_assert_held(&t->space->lock);
+	if (t->closed)
+		return 0;
+	leave(&l);
+	*values += l.values;
+	return l.bytes;
+}
+
+/* ---- leaving the disk ------------------------------------------------------------------------------------------------------ */
+
+/* Not what somebody uses, nor what is being written. */
+static bool idle(void *context, uint32_t entry)
+{
+	struct tiering *t = context;
+	uint32_t record = t->space->tables.entries[entry].record;
+
+	return !index_record(t->space->index, record)->pins && !tiering_file(t, record)->writing;
+}
+
+uint64_t demote_disk(struct tiering *t, uint64_t bytes)
+{
+	struct space *space = t->space;
+	struct index_sink sink = space_sink(space);
+	uint64_t gone = 0;
+	bool more = true;
+
+	lock_assert_none_held();
+	while (more && (gone < bytes || !bytes)) {
+		uint64_t freed;
+
+		lock_take(&space->lock);
+		uint64_t before = t->disk_bytes, places = t->places_used;
+
+		freed = index_counters(space->index)->victims_freed;
+		space_notes_begin(space);
+		space->news_why = HOST_WHY_DISK;
+		for (uint32_t i = 0; more && i < INDEX_STEP_KEYS && (bytes || places - t->places_used < INDEX_STEP_KEYS); i++)
+			more = !index_evict_page(space->index, idle, t, &sink);
+		space->stats.values_evicted += index_counters(space->index)->victims_freed - freed;
+		space->news_why = HOST_WHY_ROOM;
+		space_notes_end(space);
+		while (tiering_flush(t)) {
+			lock_drop(&space->lock);
+			lock_take(&space->lock);
+		}
+		gone += before > t->disk_bytes ? before - t->disk_bytes : 0;
+		if (!bytes && places - t->places_used >= INDEX_STEP_KEYS) {
+			t->places_short = false;
+			more = false;
+		}
+		space_room(space);
+		lock_drop(&space->lock);
+	}
+	return gone;
+}
+
+/* ---- age -------------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t values_of(const struct tiering *t, uint32_t record)
+{
+	const struct record *r = index_record(t->space->index, record);
+	const struct layout *layout = t->space->layout;
+	uint64_t n = 0;
+
+	for (uint32_t page = 0; page < r->pages; page++)
+		for (uint32_t c = 0; c < layout->page_columns; c++)
+			n += index_value(t->space->index, record, (uint16_t)page, c, NULL) != INDEX_NONE;
+	for (uint32_t c = 0; c < layout->row_columns; c++)
+		n += index_value(t->space->index, record, INDEX_PAGE_ROW, c, NULL) != INDEX_NONE;
+	return n;
+}
+
+/* Under the lock: it goes if it is old enough and may. Returns what it hung off, if it has gone. */
+static uint32_t expire_one(struct tiering *t, uint32_t record, uint64_t before_s)
+{
+	struct space *space = t->space;
+	struct index_sink sink = space_sink(space);
+	uint64_t freed;
+	uint32_t parent;
+
+	if (record >= index_record_limit(space->index) || !index_record_visible(space->index, record) ||
+	    space->tables.records[record].last_use_s > before_s)
+		return INDEX_NONE;
+	parent = index_record(space->index, record)->parent;
+	if (index_may_evict_record(space->index, record, NULL))
+		return INDEX_NONE;
+	freed = values_of(t, record);
+	index_evict_record(space->index, record, &sink, NULL);
+	space->stats.values_expired += freed;
+	return parent;
+}
+
+void demote_expired(struct tiering *t, uint64_t now_s)
+{
+	struct space *space = t->space;
+	uint64_t age = space->host->config.expire_s;
+	uint32_t cursor, climb = INDEX_NONE;
+
+	if (!age || now_s < t->expire_at_s || now_s < age)
+		return;
+	t->expire_at_s = now_s + DEMOTE_EXPIRE_EVERY_S;
+	lock_take(&space->lock);
+	cursor = index_record_limit(space->index);
+	lock_drop(&space->lock);
+	while (cursor || climb != INDEX_NONE) {
+		lock_take(&space->lock);
+		space_notes_begin(space);
+		space->news_why = HOST_WHY_AGE;
+		for (uint32_t i = 0; i < INDEX_STEP_KEYS && (cursor || climb != INDEX_NONE); i++)
+			climb = expire_one(t, climb != INDEX_NONE ? climb : --cursor, now_s - age);
+		space->news_why = HOST_WHY_ROOM;
+		space_notes_end(space);
+		space_room(space);
+		lock_drop(&space->lock);
+	}
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
+
+static bool has_row(const struct tiering *t, uint32_t record)
+{
+	for (uint32_t c = 0; c < t->space->layout->row_columns; c++) {
+		bool committed;
+
+		if (index_value(t->space->index, record, INDEX_PAGE_ROW, c, &committed) == INDEX_NONE || !committed)
+			return false;
+	}
+	return t->space->layout->row_columns > 0;
+}
+
+void demote_note_child(struct tiering *t, uint32_t record)
+{
+	const struct record *r = index_record(t->space->index, record);
+
+	if (!t->space->layout->row_columns || t->parents_count == TIERING_PARENTS || r->parent == INDEX_NONE ||
+	    !(r->flags & RECORD_FLAG_ROW) || !index_record_current(t->space->index, record))
+		return;
+	t->parents[(t->parents_first + t->parents_count++) % TIERING_PARENTS] = (struct tiering_name){ record, r->generation };
+}
+
+/* Under the lock. */
+static void drop_parents_row(struct tiering *t, struct tiering_name child)
+{
+	struct space *space = t->space;
+	struct index_sink sink = space_sink(space);
+	const struct record *r = index_record(space->index, child.record), *p;
+	uint64_t consumed;
+	struct key endpoint;
+
+	if (r->generation != child.generation || r->state != RECORD_LIVE || !index_record_current(space->index, child.record) ||
+	    r->parent == INDEX_NONE || !has_row(t, child.record))
+		return;
+	p = index_record(space->index, r->parent);
+	if (p->state != RECORD_LIVE || p->children != 1 || p->unsettled || !p->pages || !(p->flags & RECORD_FLAG_ROW) ||
+	    p->flags & (RECORD_FLAG_HELD | RECORD_FLAG_WHOLE) || p->pins || space->tables.records[r->parent].hits)
+		return;
+	index_record_name(space->index, r->parent, &consumed, &endpoint);
+	if (consumed % ROW_INTERVAL == 0 || r->parent_page + 1u != p->pages)
+		return;
+	if (!index_drop_row(space->index, r->parent, &sink, NULL))
+		space->stats.rows_superseded++;
+}
+
+void demote_rows(struct tiering *t)
+{
+	struct space *space = t->space;
+	bool more = true;
+
+	while (more) {
+		lock_take(&space->lock);
+		for (uint32_t i = 0; i < INDEX_STEP_KEYS && t->parents_count; i++) {
+			struct tiering_name child = t->parents[t->parents_first];
+
+			t->parents_first = (t->parents_first + 1) % TIERING_PARENTS;
+			t->parents_count--;
+			drop_parents_row(t, child);
+		}
+		more = t->parents_count > 0;
+		space_room(space);
+		lock_drop(&space->lock);
+	}
+}

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the mount, the commands and the configuration say of the disk tier, and what is there again after a restart."""
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+import disk
+from mounted import STATE_LAYOUT, wait_for
+from peers import value_of
+from raw import Client, errno_of, key, name_of
+
+BYTES = 8192
+PAGES = 16
+OPTIONS = ("disk", "disk_bytes", "disk_workers", "durability", "disk_only", "disk_io", "disk_fault", "expire", "drain",
+           "drain_limit")
+
+
+@pytest.fixture
+def folder(tmp_path, build):
+    path = disk.folder(tmp_path, build)
+    yield path
+    disk.remove(path)
+
+
+@pytest.fixture
+def with_disk(daemon, folder):
+    d = daemon("--disk", folder, "--disk-bytes", "256M")
+    disk.need(d)
+    return d
+
+
+def refusal(daemon, *options):
+    """The sentence of a start that is refused."""
+    d = daemon(start=False)
+    r = subprocess.run([d.program, *d.options, *options, d.mount], capture_output=True, text=True, timeout=20, check=False)
+    assert r.returncode == 1, r
+    return r.stderr
+
+
+def keys_of(chain, pages=PAGES):
+    return [key(chain, i) for i in range(pages)]
+
+
+def bytes_of(keys):
+    return [value_of(k, BYTES) for k in keys]
+
+
+def put(d, chain=1, ns="x"):
+    keys = keys_of(chain)
+    with Client(d.path("ns", ns, "ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 64 * PAGES, keys, bytes_of(keys))
+    return name_of(64 * PAGES, keys[-1])
+
+
+def get(d, chain=1, ns="x"):
+    """All pages of a chain through a plan."""
+    keys = keys_of(chain)
+    with Client(d.path("ns", ns, "ctl")) as c:
+        c.acknowledge()
+        r = c.get_start(1, keys)
+        assert r.transferable_len == 64 * PAGES
+        r = c.get_transfer(1, 2, 64 * PAGES)
+        assert r.delivered_len == 64 * PAGES
+        return [bytes(c.segment[offset:offset + BYTES]) for offset in c.offsets]
+
+
+def header(d, record, ns="x"):
+    return dict(line.split(": ", 1) for line in d.read("ns", ns, "records", record, "header").splitlines())
+
+
+def command(d, line, ns="x"):
+    """A command of the text face and its answer."""
+    fd = os.open(d.path("ns", ns, "ctl"), os.O_RDWR)
+    try:
+        error = errno_of(os.write, fd, (line + "\n").encode())
+        return error, json.loads(os.read(fd, 16384))
+    finally:
+        os.close(fd)
+
+
+# ---- without a disk -----------------------------------------------------------------------------------------------
+
+
+def test_options_and_their_defaults(daemon):
+    config = dict((line + " ").split(" ", 1) for line in daemon().read("config").splitlines())
+    assert {name: config[name].strip() for name in OPTIONS} == {
+        "disk": "", "disk_bytes": "0", "disk_workers": "2", "durability": "none", "disk_only": "false", "disk_io": "auto",
+        "disk_fault": "", "expire": "0", "drain": "none", "drain_limit": "60"}
+
+
+@pytest.mark.parametrize("option", ["--disk-only", "--disk-bytes=1G", "--durability=data", "--disk-io=plain",
+                                    "--disk-fault=write:EIO", "--drain=full", "--drain=5"])
+def test_what_makes_no_sense_without_a_folder(daemon, option):
+    name = option[2:].split("=")[0].replace("-", "_")
+    assert re.fullmatch(rf"prefixfsd: {name}: there is no disk tier without `disk`, .*\n", refusal(daemon, option))
+
+
+@pytest.mark.parametrize("options, sentence", [
+    (["--drain=perhaps"], "drain: 'perhaps' is neither none nor full nor a number of seconds"),
+    (["--drain=61"], "drain: 61 s are over the drain_limit of 60 s"),
+    (["--drain=3", "--drain-limit=2"], "drain: 3 s are over the drain_limit of 2 s"),
+    (["--disk-bytes=4K"], "disk_bytes: 4096 are under the least budget of 16777216"),
+    (["--disk-workers=17"], "disk_workers: 17 is outside 1 to 16"),
+    (["--durability=much"], "durability: 'much' is not one of none|data"),
+    (["--disk-io=magic"], "disk_io: 'magic' is not one of auto|uring|plain"),
+])
+def test_values_that_are_refused(daemon, tmp_path, options, sentence):
+    assert refusal(daemon, f"--disk={tmp_path}", *options) == f"prefixfsd: {sentence}\n"
+
+
+def test_a_relative_folder_becomes_absolute(daemon, folder):
+    d = daemon(start=False)
+    here = os.getcwd()
+    os.chdir(os.path.dirname(folder))
+    try:
+        d.options += ["--disk", os.path.basename(folder)]
+        d.start()
+    finally:
+        os.chdir(here)
+    assert f"disk {folder}\n" in d.read("config")
+
+
+def test_without_a_disk_nothing_speaks_of_one(daemon):
+    d = daemon()
+    d.namespace("x")
+    record = put(d)
+    assert os.listdir(d.path("ns/x/records", record)) == ["header", "pages"]
+    assert header(d, record)["tiers"] == "memory" and "file_bytes" not in header(d, record)
+    assert os.getxattr(d.path("ns/x/records", record), "user.prefixfs.tiers") == b"memory"
+    assert "disk" not in d.read("tiers") and "disk" not in d.read("health")
+    assert "prefixfs_disk_state" not in d.read("metrics")
+    assert d.stats()["disk_bytes"] == d.stats()["dirty_bytes"] == "0"
+    assert os.statvfs(d.mount).f_blocks == (64 << 20) // 4096
+    assert command(d, "drain --newest 3") == (0, {"drained": 0, "note": "no disk tier"})
+    assert command(d, "fsck")[0] == errno.ENODEV and "no disk tier" in command(d, "fsck")[1]["error"]
+    for words in ("drain 26", "drain soon", "drain 1 2 3", "fsck 1 2"):
+        assert command(d, words)[0] == errno.EINVAL, words
+
+
+def test_a_check_by_hand_says_what_it_takes(program, tmp_path):
+    daemon = program("prefixfsd")
+
+    def run(*words):
+        return subprocess.run([daemon, "--fsck", *words], capture_output=True, text=True, check=False)
+
+    for words in ([], ["--what"], ["a", "b"]):
+        assert run(*words).returncode == 2 and "usage:" in run(*words).stderr, words
+    r = run(str(tmp_path / "none"))
+    assert r.returncode == 1 and r.stderr.startswith(f"prefixfsd: {tmp_path}/none: "), r
+    r = subprocess.run([program("prefixfs"), "fsck", str(tmp_path / "none")], capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and r.stderr.startswith(f"prefixfsd: {tmp_path}/none: "), r
+
+
+def test_the_end_is_as_quick_as_before(daemon):
+    d = daemon()
+    d.namespace("x")
+    put(d)
+    status, took = d.stop()
+    assert status == 0 and took < 3 * d.slower
+
+
+# ---- with one -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_one_daemon(daemon, with_disk, folder):
+    sentence = refusal(daemon, "--disk", folder)
+    assert folder in sentence and "another daemon" in sentence
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_leaves_memory(daemon, folder):
+    os.chmod(folder, 0o555)
+    d = daemon("--disk", folder)
+    disk.need(d)
+    assert "state=refused" in d.read("tiers")
+
+
+def test_a_missing_folder_leaves_memory(daemon, folder):
+    d = daemon("--disk", os.path.join(folder, "none"))
+    disk.need(d)
+    assert disk.tier(d)["state"] == "refused"
+    first = d.read("health").splitlines()[0]
+    assert first.startswith("degraded: there is no disk tier: ") and "none" in first
+    assert "there is no disk tier, memory runs alone" in d.log()
+    d.namespace("x")
+    put(d)
+    assert get(d) == bytes_of(keys_of(1))
+
+
+def test_the_figures(with_disk):
+    d = with_disk
+    d.namespace("x")
+    put(d)
+    t = disk.tier(d)
+    assert t["state"] == "ok" and int(t["bytes"]) == 256 << 20 and int(t["dirty"]) == PAGES * BYTES
+    assert command(d, "drain")[1]["left"] == 0
+    t = disk.tier(d)
+    assert int(t["dirty"]) == 0 and int(t["clean"]) == PAGES * BYTES and int(t["used"]) >= PAGES * BYTES and t["files"] == "1"
+    assert re.search(r"^namespace x .* disk=\d+ files=1 dirty=0 clean=131072$", d.read("tiers"), re.M)
+    metrics = dict(line.rsplit(" ", 1) for line in d.read("metrics").splitlines() if line[0] != "#")
+    assert metrics['prefixfs_disk_state{state="ok"}'] == "1" and metrics['prefixfs_disk_state{state="closed"}'] == "0"
+    assert metrics["prefixfs_host_disk_used_bytes"] == t["used"] and metrics["prefixfs_host_dirty_bytes"] == "0"
+    assert metrics['prefixfs_disk_files{ns="x"}'] == "1" and int(metrics["prefixfs_disk_written_bytes_total"]) > 0
+    assert os.statvfs(d.mount).f_blocks == (256 << 20) // 4096
+    assert d.stats()["disk_files"] == "1" and d.stats()["dirty_bytes"] == "0"
+    assert re.search(r"^disk: ok$", d.read("health"), re.M)
+
+
+def test_raw_is_the_record_file(with_disk, folder):
+    d = with_disk
+    d.namespace("x")
+    record = put(d)
+    path = d.path("ns/x/records", record)
+    assert "raw" not in os.listdir(path) and header(d, record)["dirty_values"] == str(PAGES)
+    assert command(d, "drain")[0] == 0
+    assert sorted(os.listdir(path)) == ["header", "pages", "raw"]
+    h = header(d, record)
+    assert (h["tiers"], h["memory_values"], h["dirty_values"]) == ("memory,disk", str(PAGES), "0")
+    assert os.getxattr(path, "user.prefixfs.tiers") == b"memory,disk"
+    files = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".rec")]
+    assert [os.path.basename(f) for f in files] == [record + ".rec"]
+    with open(files[0], "rb") as f, open(os.path.join(path, "raw"), "rb") as g:
+        there = f.read()
+        assert g.read() == there and len(there) == int(h["file_bytes"]) == os.stat(os.path.join(path, "raw")).st_size
+    for value in bytes_of(keys_of(1)):
+        assert value in there
+
+
+def test_a_restart_has_names_and_bytes(with_disk):
+    d = with_disk
+    d.namespace("x", mode=0o2770)
+    d.namespace("s", layout=STATE_LAYOUT)
+    d.options += ["--drain", "full"]
+    d.stop()
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert sorted(os.listdir(d.path("ns"))) == ["s", "x"]
+    record = put(d)
+    d.stop(seconds=60)
+    assert "everything is written down" in d.log()
+    d.start(wait=False)
+    d.wait_ready(times=3)
+    assert os.stat(d.path("ns/x")).st_mode & 0o7777 == 0o2770
+    assert os.listdir(d.path("ns/x/records")) == [record]
+    assert header(d, record)["tiers"] == "disk"
+    with open(d.path("ns/x/records", record, "pages"), "rb") as f:
+        assert f.read() == b"".join(bytes_of(keys_of(1)))
+    assert header(d, record)["tiers"] == "disk", "a look at it brings nothing back"
+    assert get(d) == bytes_of(keys_of(1))
+    assert header(d, record)["tiers"] == "memory,disk"
+
+
+def test_a_second_signal_ends_the_writing_down(with_disk):
+    d = with_disk
+    d.stop()
+    d.options += ["--drain", "full"]
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    d.namespace("x")
+    for chain in range(50):
+        put(d, chain)
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "info: stopping" in d.log().split("serving")[-1], 5 * d.slower, "the end's beginning")
+    status, _ = d.stop(seconds=10)
+    assert status == 0 and ("a second signal" in d.log() or "everything is written down" in d.log())
+
+
+def test_a_removed_namespace_stays_away(with_disk, folder):
+    d = with_disk
+    d.namespace("x")
+    put(d)
+    assert command(d, "drain")[0] == 0
+    os.rmdir(d.path("ns/x"))
+    wait_for(lambda: not [n for _, _, names in os.walk(folder) for n in names if n.endswith(".rec")], 10, "removing files")
+    d.stop()
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert os.listdir(d.path("ns")) == []
+
+
+def test_get_start_tells_what_lies_where(with_disk):
+    d = with_disk
+    d.namespace("x")
+    put(d)
+    d.options += ["--drain", "full"]
+    assert command(d, "drain")[0] == 0
+    d.stop(seconds=60)
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        r = c.get_start(1, keys_of(1))
+        assert list(r.bytes) == [0, PAGES * BYTES, 0, 0]
+        assert r.estimate_us[1] == -(-PAGES * BYTES // 3000)
+        c.call("GET_CANCEL", handle=1)
+
+
+def test_drain_by_ioctl_and_command(with_disk, program):
+    d = with_disk
+    d.namespace("x")
+    put(d)
+    with Client(d.path("ns/x/ctl")) as c:
+        r = c.call("DRAIN")
+        assert (r.disk, r.bytes) == (1, 0)
+    put(d, chain=2)
+    r = subprocess.run([program("prefixfs"), "drain", d.mount, "--newest", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(r.stdout)["left"] == 0 and d.stats()["dirty_bytes"] == "0"
+
+
+def test_fsck_online_and_offline(with_disk, folder, program):
+    d = with_disk
+    d.namespace("x")
+    put(d)
+    assert command(d, "drain")[0] == 0
+    prefixfs = program("prefixfs")
+    r = subprocess.run([prefixfs, "fsck", "x", "--mount", d.mount, "--json"], capture_output=True, text=True, check=True)
+    assert {k: json.loads(r.stdout)[k] for k in ("files", "bad_files", "values", "bad_values")} == {
+        "files": 1, "bad_files": 0, "values": PAGES, "bad_values": 0}
+    r = subprocess.run([prefixfs, "fsck", folder], capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and "another daemon" in r.stderr
+    d.stop()
+    file = [os.path.join(where, n) for where, _, names in os.walk(folder) for n in names if n.endswith(".rec")][0]
+    r = subprocess.run([prefixfs, "fsck", folder, "--values", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(r.stdout.splitlines()[-1])["files"] == 1
+    with open(file, "r+b") as f:
+        f.seek(-100, os.SEEK_END)
+        f.write(b"damaged")
+    r = subprocess.run([prefixfs, "fsck", folder, "--values", "--json"], capture_output=True, text=True, check=False)
+    assert r.returncode == 1
+    said = [json.loads(line) for line in r.stdout.splitlines()]
+    assert said[-1]["bad_values"] == 1 and os.path.basename(file) in said[0]["file"]
+    r = subprocess.run([prefixfs, "fsck", folder, "--values", "--repair"], capture_output=True, text=True, check=False)
+    assert r.returncode == 0, r
+    r = subprocess.run([prefixfs, "fsck", folder, "--values"], capture_output=True, text=True, check=False)
+    assert r.returncode == 0, r
+
+
+def test_events_of_a_record_s_way(with_disk):
+    d = with_disk
+    d.namespace("x")
+    record = put(d)
+    assert command(d, "drain")[0] == 0
+    fd = os.open(d.path(".events"), os.O_RDONLY | os.O_NONBLOCK)
+    lines = [json.loads(line) for line in os.read(fd, 65536).splitlines()]
+    os.close(fd)
+    mine = [e for e in lines if e.get("record") == record]
+    assert [e["event"] for e in mine] == ["stored", "spilled"]
+    assert mine[1]["pages"] == PAGES and mine[1]["bytes"] >= PAGES * BYTES
