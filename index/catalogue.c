@@ -606,6 +606,48 @@ int catalogue_db_load(struct catalogue_db *db, bool (*row)(void *context, const 
 	return r;
 }
 
+/* Open to read alone, with the rows there or a sentence. */
+static int look_into(struct catalogue_db *db, bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
+{
+	bool empty = false;
+	int result = sqlite3_open_v2(db->path, &db->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
+
+	if (result == SQLITE_OK) {
+		sqlite3_extended_result_codes(db->sqlite, 1);
+		sqlite3_busy_timeout(db->sqlite, BUSY_MS);
+		result = sqlite3_exec(db->sqlite, "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;", NULL,
+				      NULL, NULL);
+	}
+	if (result != SQLITE_OK)
+		return db_why(db, why, result, "open");
+	int r = check(db, &empty, why);
+
+	if (!r && empty)
+		r = why_set(why, EINVAL, "the catalogue %s is empty", db->path);
+	return r ? r : load_rows(db, row, context, why);
+}
+
+int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16],
+		   bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
+{
+	struct catalogue_db *db = calloc(1, sizeof(*db));
+	int r;
+
+	if (access(path, F_OK)) {
+		free(db);
+		return why_set(why, errno, "the catalogue %s cannot be opened: %s", path, strerror(errno));
+	}
+	if (!db || !(db->path = strdup(path))) {
+		free(db);
+		return why_set(why, ENOMEM, "no memory for the catalogue %s", path);
+	}
+	memcpy(db->identity, identity, sizeof(db->identity));
+	memcpy(db->fingerprint, fingerprint, sizeof(db->fingerprint));
+	r = look_into(db, row, context, why);
+	db_free(db);
+	return r;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------------------- */
 
 static void bind_blob(sqlite3_stmt *s, int column, const void *bytes, size_t length)

@@ -66,6 +66,10 @@ int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t f
  * renamed like above and made anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		   struct why *why);
+/* The rows of a catalogue that nobody has open, and that stays as it is (its journal's index may appear beside it): as catalogue_load.
+ * ENOENT: there is none; EINVAL: it is damaged, another's or of another version; the errors of catalogue_open. Blocks. */
+int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16],
+		   bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why);
 /* A restart has compared every row with its file and queued what differs: nothing is behind from here on but what is dropped.
  * At once. catalogue_clear says it too. */
 void catalogue_mended(struct catalogue *catalogue);

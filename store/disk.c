@@ -126,6 +126,7 @@ int disk_new(const struct disk_config *config, struct disk **ret, struct why *wh
 		return why_set(why, ENOMEM, "no memory for the disk tier");
 	disk->fd = disk->lock_fd = -1;
 	disk->durability = config->durability;
+	disk->look_only = config->look_only;
 	lock_init(&disk->lock, LOCK_QUEUE);
 	r = take_directory(disk, config->path, why);
 	if (!r) {

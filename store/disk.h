@@ -49,7 +49,10 @@ struct disk_config {
 	bool uring;              /* false, or the kernel has none for us: the plain ops (disk_uses_uring tells) */
 	const char *fault;       /* disk_ops_fault_new specification, or NULL */
 	struct disk_ops *ops;    /* NULL: made from the two above; else the engine's when it could be made, freed with it */
+	bool look_only;          /* disk_dir_open makes no folder (ENOENT) and removes no left-overs: for checks */
 };
+
+#define DISK_DIR_NAME_BYTES 50u /* "<16 hex>-<32 hex>" with its NUL */
 
 /* Takes the directory. EWOULDBLOCK: another daemon has it (the sentence says which pid, where known); EROFS, EACCES, ENOTDIR,
  * ENOENT: no disk tier, the sentence says why. Blocks. */
@@ -72,6 +75,7 @@ int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment
 /* No job of it may be under way, its pieces are dropped. With @remove the folder goes, namespace.json first, with everything in it
  * but record files of another writer or of a newer version, and what else is not ours. Blocks. */
 void disk_dir_close(struct disk_dir **dir, bool remove);
+void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout); /* of the namespace's folder; any thread */
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);
 

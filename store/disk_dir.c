@@ -227,13 +227,19 @@ static int hex(char *to, const uint8_t *from, unsigned bytes)
 	return n;
 }
 
+void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout)
+{
+	int n = hex(to, layout->identity, NAME_IDENTITY);
+
+	to[n++] = '-';
+	hex(to + n, layout->fingerprint, sizeof(layout->fingerprint));
+}
+
 static int name_it(struct disk_dir *dir)
 {
-	char name[2 * (NAME_IDENTITY + 16) + 2];
-	int n = hex(name, dir->layout->identity, NAME_IDENTITY);
+	char name[DISK_DIR_NAME_BYTES];
 
-	name[n++] = '-';
-	hex(name + n, dir->layout->fingerprint, sizeof(dir->layout->fingerprint));
+	disk_dir_name(name, dir->layout);
 	if (asprintf(&dir->path, "%s/%s", dir->disk->path, name) < 0) {
 		dir->path = NULL;
 		return -ENOMEM;
@@ -311,7 +317,7 @@ static void leave(struct disk_dir *dir)
 static int make_folder(struct disk_dir *dir, struct why *why)
 {
 	struct disk *disk = dir->disk;
-	int r = mkdirat(disk->fd, dir->name, 0700) ? -errno : 0;
+	int r = disk->look_only ? -EEXIST : mkdirat(disk->fd, dir->name, 0700) ? -errno : 0;
 
 	if (r && r != -EEXIST)
 		return why_set(why, -r, "%s cannot be made: %s", dir->path, strerrordesc_np(-r));
@@ -322,6 +328,8 @@ static int make_folder(struct disk_dir *dir, struct why *why)
 	dir->fd = openat(disk->fd, dir->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir->fd < 0)
 		return why_set(why, errno, "%s cannot be opened: %s", dir->path, strerrordesc_np(errno));
+	if (disk->look_only)
+		return 0;
 	r = each_file(dir, clear_name, dir);
 	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 

@@ -233,6 +233,7 @@ struct disk {
 	struct disk_ops *ops;
 	bool uring;
 	enum disk_durability durability;
+	bool look_only;
 	_Atomic uint32_t jobs;
 	_Atomic uint32_t temporary;  /* numbers of temporary files */
 	_Atomic uint64_t give_up_ns; /* from then on no transfer is started */

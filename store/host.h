@@ -167,10 +167,13 @@ struct disk_check_options {
 	bool repair;    /* bad values' files are removed or cut, wrong lengths and names put right */
 	bool rebuild;   /* catalogues are made anew */
 	bool values;    /* read every value, not only headers and keys */
+	struct disk_ops *ops; /* for tests: what the engine is to use, its own from then on; or NULL */
 };
 struct disk_check_report {
 	uint64_t namespaces, files, foreign, bytes, bad_headers, bad_keys, bad_values, wrong_names, left_over, repaired, removed;
 	uint64_t rows, rows_without_file, files_without_row;
+	uint64_t wrong_lengths, wrong_rows, broken_groups; /* groups: WHOLE ones that lack files */
+	uint64_t unreadable, unrepaired; /* files that gave errors: left alone; what could not be put right */
 };
 int disk_check(const char *path, const struct disk_check_options *options, bool (*progress)(void *context, uint64_t done, uint64_t goal),
 	       void (*finding)(void *context, const char *file, const char *what), void *context, struct disk_check_report *ret,
