@@ -59,6 +59,23 @@ static void host_end_sessions(struct host *host)
 	}
 }
 
+/* The mover may be looking through them. */
+static void host_let_spaces_go(struct host *host)
+{
+	bool more = true;
+
+	while (more) {
+		struct space *space = NULL;
+
+		lock_take(&host->lock);
+		more = host->space_count > 0;
+		if (more)
+			space = host->spaces[--host->space_count];
+		lock_drop(&host->lock);
+		space_unref(&space);
+	}
+}
+
 void host_free(struct host **hp)
 {
 	struct host *host = *hp;
@@ -70,8 +87,7 @@ void host_free(struct host **hp)
 	host_end_sessions(host);
 	quarantine_free_all(host);
 	grower_free(&host->grower);
-	for (uint32_t i = 0; i < host->space_count; i++)
-		space_unref(&host->spaces[i]);
+	host_let_spaces_go(host);
 	host_disk_close(host);
 	budget_destroy(&host->budget);
 	lock_destroy(&host->lock);

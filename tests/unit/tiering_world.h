@@ -163,7 +163,7 @@ struct world {
 	struct session *s;
 	char path[64];
 	uint64_t plan;
-	uint32_t demoted_events, spilled_events, room_events; /* (space lock) */
+	_Atomic uint32_t demoted_events, spilled_events, room_events;
 	struct key spilled[64];                               /* (space lock) endpoints, in order */
 	struct put_result r;
 };
@@ -174,8 +174,10 @@ static inline void world_note(void *context, struct space *space, const struct h
 
 	(void)space;
 	for (uint32_t i = 0; i < count; i++) {
-		w->demoted_events += events[i].kind == HOST_EVENT_DEMOTED;
-		w->room_events += events[i].kind == HOST_EVENT_ROOM;
+		if (events[i].kind == HOST_EVENT_DEMOTED)
+			w->demoted_events++;
+		if (events[i].kind == HOST_EVENT_ROOM)
+			w->room_events++;
 		if (events[i].kind == HOST_EVENT_SPILLED)
 			w->spilled[w->spilled_events++ % 64] = events[i].endpoint;
 	}
@@ -381,11 +383,10 @@ static inline bool world_put_row(struct world *w, uint64_t chain, uint32_t page)
 {
 	struct key key = fixture_key(chain, page);
 	struct put_group group = {
-		.consumed = (page + 1ull) * FIXTURE_PAGE, .keys = 1, .class_mask = 2, .flags = page ? 0 : PUT_ROOT,
+		.parent = page ? fixture_key(chain, page - 1) : key,
+		.consumed = (page + 1ull) * FIXTURE_PAGE, .keys = 1, .class_mask = 2, .flags = PUT_ROW_ONLY | (page ? 0 : PUT_ROOT),
 	};
 
-	if (page)
-		group.parent = fixture_key(chain, page - 1);
 	assert_int_equal(put_run(w->s, ++w->plan, &group, 1, &key, 1, 2, &w->r), 0);
 	if (w->r.groups_ok)
 		commit_all(w->s, w->plan, 1);
