@@ -679,13 +679,11 @@ static void test_newest_first(void **state)
 /* A grant is emptied for another size or namespace: what is clean goes on on disk, what is dirty is written first. */
 static void test_emptied(void **state)
 {
-	struct victim_wish wish = { .most_bytes = UINT64_MAX };
 	struct victim victim;
 	uint64_t pages;
 
 	(void)state;
 	world_open(w, &hybrid);
-	wish.space = w->f.space;
 	for (uint32_t chain = 1; chain < 20; chain++)
 		assert_true(world_put(w, chain, 0, 64, 0));
 	pages = fixture_report(&w->f).pages;
@@ -719,6 +717,35 @@ static void test_emptied(void **state)
 	world_close(w);
 }
 
+/* Values of a size that has enough room are in nobody's way. */
+static void test_sizes(void **state)
+{
+	const struct slots_filter any = { NULL };
+	struct world_options o = hybrid;
+	uint32_t free, chain;
+
+	(void)state;
+	o.classes = CLASS_KV "," CLASS_STATE "," CLASS_IX;
+	world_open(w, &o);
+	for (chain = 1; chain < 200; chain++) {
+		assert_int_equal(put_chain(w->s, ++w->plan, chain, 0, 2, 5, 0, &w->r), 0);
+		commit_all(w->s, w->plan, 1);
+	}
+	assert_true(world_put_row(w, 190, 1));
+	world_drain(w);
+	world_lock(w);
+	free = slots_free_count(w->f.space->slots, 1, 0, any);
+	assert_int_equal(demote_make_room(w->t, 1, 0, free + 1, any), free + 1);
+	free = slots_free_count(w->f.space->slots, 0, 0, any);
+	for (uint32_t i = 0; i < 7; i++) /* all of one, and the other stays */
+		demote_make_room(w->t, 0, 0, free + 398, any);
+	assert_int_equal(slots_free_count(w->f.space->slots, 0, 0, any), free + 398);
+	assert_int_equal(w->t->clean_bytes, 398 * 4096);
+	world_unlock(w);
+	world_check(w);
+	world_close(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -742,6 +769,7 @@ int main(void)
 		cmocka_unit_test(test_by_hand),
 		cmocka_unit_test(test_newest_first),
 		cmocka_unit_test(test_emptied),
+		cmocka_unit_test(test_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

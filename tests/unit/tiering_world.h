@@ -163,7 +163,7 @@ struct world {
 	struct session *s;
 	char path[64];
 	uint64_t plan;
-	uint32_t demoted_events, spilled_events, room_events; /* (space lock) */
+	_Atomic uint32_t demoted_events, spilled_events, room_events;
 	struct key spilled[64];                               /* (space lock) endpoints, in order */
 	struct put_result r;
 };
@@ -174,8 +174,10 @@ static inline void world_note(void *context, struct space *space, const struct h
 
 	(void)space;
 	for (uint32_t i = 0; i < count; i++) {
-		w->demoted_events += events[i].kind == HOST_EVENT_DEMOTED;
-		w->room_events += events[i].kind == HOST_EVENT_ROOM;
+		if (events[i].kind == HOST_EVENT_DEMOTED)
+			w->demoted_events++;
+		if (events[i].kind == HOST_EVENT_ROOM)
+			w->room_events++;
 		if (events[i].kind == HOST_EVENT_SPILLED)
 			w->spilled[w->spilled_events++ % 64] = events[i].endpoint;
 	}
