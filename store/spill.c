@@ -186,6 +186,8 @@ static struct spill *write_of(struct tiering *t)
 
 	lock_take(&space->lock);
 	look_at_rate(t);
+	t->looked_bytes = space->stats.bytes_committed;
+	t->floor_bytes = spill_floor(t);
 	while (tiering_flush(t)) {
 		lock_drop(&space->lock);
 		lock_take(&space->lock);

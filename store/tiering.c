@@ -197,6 +197,10 @@ void tiering_published(struct tiering *t, uint32_t record)
 		return;
 	tiering_consider(t, record);
 	demote_note_child(t, record);
+	if (t->space->host->config.disk_only || t->space->stats.bytes_committed - t->looked_bytes > t->floor_bytes / 4) {
+		t->looked_bytes = t->space->stats.bytes_committed; /* it is asked once, and looks before the floor is gone */
+		mover_ask(t->space->host);
+	}
 }
 
 /* A slot that holds no value any more. */

@@ -114,6 +114,7 @@ struct tiering {
 	bool fresh, behind;                /* the catalogue, as it was opened */
 	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
+	uint64_t looked_bytes, floor_bytes; /* what had been put, and the floor, when spill_run looked last */
 	uint64_t rate_ns, rate_bytes;      /* when the rate of puts was looked at last, and what had been put by then */
 	uint64_t write_times[TIERING_TIMES]; /* of the last writes */
 	uint32_t write_count;              /* ever */
