@@ -54,7 +54,7 @@ static const char schema[] =
 	" CASE WHEN parent IS NOT NULL THEN lower(hex(parent)) END AS parent, start, consumed, pages,"
 	" file_pages, file_bytes, (flags & 1) != 0 AS root, (flags & 2) != 0 AS whole, (flags & 4) != 0 AS has_row, (flags & 256) != 0 AS pinned,"
 	" generation, created, written, printf('%016x', nonce) AS nonce, printf('%016x', whole_id) AS whole_id, whole_count,"
-	" printf('%s/%d-%s.rec', lower(hex(substr(endpoint, 1, 1))), consumed, lower(hex(endpoint))) AS file FROM records;"
+	" printf('%s/%016x-%s.rec', lower(hex(substr(endpoint, 1, 1))), consumed, lower(hex(endpoint))) AS file FROM records;"
 	"PRAGMA application_id = " TEXT(APPLICATION) ";"
 	"PRAGMA user_version = " TEXT(VERSION) ";";
 

@@ -105,7 +105,7 @@ static void test_questions(void **state)
 	hex_of(endpoint, &row.row.endpoint);
 	hex_of(parent, &row.row.parent);
 	snprintf(want, sizeof(want),
-		 "26|%s|%s|64|1728|26|28|%" PRIu64 "|0|0|0|1|1|1700000026|1700000036|%016" PRIx64 "|0000000000000000|0|%.2s/1728-%s.rec\n",
+		 "26|%s|%s|64|1728|26|28|%" PRIu64 "|0|0|0|1|1|1700000026|1700000036|%016" PRIx64 "|0000000000000000|0|%.2s/00000000000006c0-%s.rec\n",
 		 endpoint, parent, row.row.file_bytes, row.row.nonce, endpoint, endpoint);
 	assert_string_equal(shell_ask(&s, "SELECT * FROM records_hex WHERE id = 26;"), want);
 	assert_string_equal(shell_ask(&s, "SELECT parent IS NULL, root, whole, has_row FROM records_hex WHERE id = 33;"), "1|1|1|1\n");
