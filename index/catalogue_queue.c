@@ -485,7 +485,8 @@ bool catalogue_clear(struct catalogue *c)
 void catalogue_behind(struct catalogue *c)
 {
 	lock_take(&c->lock);
-	note_dropped(c);
+	c->lost = true;
+	lock_cond_wake_all(&c->work);
 	lock_drop(&c->lock);
 }
 

@@ -319,16 +319,3 @@ int host_drain(struct host *host, struct space *space, enum host_drain how, uint
 		space_unref(&spaces[i]);
 	return r;
 }
-
-int disk_check(const char *path, const struct disk_check_options *options, bool (*progress)(void *context, uint64_t done, uint64_t goal),
-	       void (*finding)(void *context, const char *file, const char *what), void *context, struct disk_check_report *ret,
-	       struct why *why)
-{
-	(void)path;
-	(void)options;
-	(void)progress;
-	(void)finding;
-	(void)context;
-	(void)ret;
-	return why_set(why, ENODEV, "there is no disk tier");
-}

@@ -486,7 +486,8 @@ static void look_at_files(struct restart *r)
 	for (uint32_t i = 0; i < r->count; i++)
 		if (!r->files[i].seen)
 			r->files[left++] = r->files[i];
-	qsort(r->files, left, sizeof(*r->files), newer);
+	if (left)
+		qsort(r->files, left, sizeof(*r->files), newer);
 	for (uint32_t i = 0; i < left && !r->no_memory; i++) {
 		look_at_file(r, &r->files[i]);
 		if (i % (CATALOGUE_QUEUE / 2) == CATALOGUE_QUEUE / 2 - 1)
