@@ -58,6 +58,7 @@ static ALWAYS_INLINE void prefetch_pages(const struct index *index, const struct
 
 void index_adopt_prefetch(const struct index *index, const struct index_adoption *a)
 {
+	lock_assert_held(index->guard);
 	prefetch_pages(index, a, 0, a->pages < INDEX_STEP_KEYS ? a->pages : INDEX_STEP_KEYS);
 	if (adoption_has_row(index, a))
 		prefetch_bucket(&index->map, row_hash(keymap_hash(&index->map, adoption_endpoint(a))));
@@ -91,6 +92,25 @@ static ALWAYS_INLINE void prefetch_record(const struct index *index, uint32_t re
 		return;
 	__builtin_prefetch(&index->records[record], 1);
 	__builtin_prefetch(&index->tables->records[record].start, 1);
+}
+
+/* What probably waits for the pages of @a. */
+static ALWAYS_INLINE void prefetch_orphans(const struct index *index, const struct index_adoption *a)
+{
+	const struct keymap *map = &index->orphans;
+
+	for (uint32_t i = 0; i < a->pages && i < INDEX_STEP_KEYS && map->count; i++) {
+		uint64_t hash = keymap_hash(map, &a->keys[i]);
+		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash)];
+		uint32_t match = keymap_match(bucket, keymap_tag(hash));
+
+		if (!match)
+			continue;
+		uint32_t orphan = bucket->ref[__builtin_ctz(match)];
+
+		prefetch_record(index, orphan);
+		__builtin_prefetch(&index->tables->records[orphan].parent_key);
+	}
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
@@ -237,7 +257,7 @@ static void adopt_links(struct index *index, uint32_t number, const struct index
 		link_adopt(index, number, INDEX_PAGE_ROW, a->endpoint);
 }
 
-int index_adopt(struct index *index, const struct index_adoption *a, uint32_t *ret)
+int index_adopt(struct index *index, struct index_adoption *a, uint32_t *ret)
 {
 	lock_assert_held(index->guard);
 	assert(a->pages < INDEX_PAGE_ROW && (a->pages || (a->endpoint && index->row_columns)));
@@ -252,10 +272,12 @@ int index_adopt(struct index *index, const struct index_adoption *a, uint32_t *r
 	uint32_t before = prefetch_parent(index, a);
 	uint32_t named = adopt_names(index, r, a);
 
+	prefetch_orphans(index, a);
 	if (before != INDEX_NONE)
 		prefetch_record(index, index->tables->entries[before].record);
 	if (named <= a->pages) {
 		adopt_undo(index, number, named);
+		a->twice_at = named < a->pages ? named : INDEX_PAGE_ROW;
 		return INDEX_E_TWICE;
 	}
 	index->adopting = true;
@@ -286,7 +308,7 @@ static bool settles(const struct index *index, uint32_t record)
 	return r->state == RECORD_LIVE && !record_hidden(index, r);
 }
 
-/* What a record hangs off was used when it was. One step; INDEX_NONE: nothing is left to be raised. */
+/* What a record hangs off was used when it was. One step: the record that is to be looked at next, INDEX_NONE: none. */
 static uint32_t carry_up(struct index *index, uint32_t record)
 {
 	const struct record *r = &index->records[record];
@@ -297,41 +319,52 @@ static uint32_t carry_up(struct index *index, uint32_t record)
 
 	struct record *p = &index->records[parent];
 	uint32_t page = r->parent_page == INDEX_PAGE_ROW ? 0 : r->parent_page;
-	uint32_t tick = block_uses(index, r)[0];
+	uint32_t tick = block_uses(index, r)[0], used_s = record_table(index, record)->last_use_s;
 	struct record_entry *t = record_table(index, parent);
-	uint32_t used_s = record_table(index, record)->last_use_s;
+	bool later = (int32_t)(tick - block_uses(index, p)[page]) > 0, later_s = (int32_t)(used_s - t->last_use_s) > 0;
 
-	if ((int32_t)(tick - block_uses(index, p)[page]) <= 0)
-		return INDEX_NONE;
-	record_use(index, p, page, tick);
-	if ((int32_t)(used_s - t->last_use_s) > 0)
+	if (later)
+		record_use(index, p, page, tick);
+	if (later_s)
 		t->last_use_s = used_s;
-	return parent;
+	return later || later_s ? parent : INDEX_NONE;
 }
 
 #define SETTLE_AHEAD 4u /* records between two stages of fetching what carry_up reads */
 
-/* For records before @number, which are settled next, each one stage further than the one before it: it; its parent; that
- * one's uses. */
+/* For records behind @number, each one stage further than the one after it: it; its parent; that one's uses. */
 static ALWAYS_INLINE void prefetch_settle(const struct index *index, uint32_t number)
 {
 	const struct record *r = &index->records[number];
 
-	if (number < 3 * SETTLE_AHEAD)
+	if (number + 3 * SETTLE_AHEAD >= index->record_top)
 		return;
-	prefetch_record(index, number - 3 * SETTLE_AHEAD);
-	r -= 2 * SETTLE_AHEAD;
-	if (settles(index, number - 2 * SETTLE_AHEAD)) {
+	prefetch_record(index, number + 3 * SETTLE_AHEAD);
+	r += 2 * SETTLE_AHEAD;
+	if (settles(index, number + 2 * SETTLE_AHEAD)) {
 		__builtin_prefetch(block_uses(index, r));
 		prefetch_record(index, r->parent);
 	}
-	r += SETTLE_AHEAD;
-	if (settles(index, number - SETTLE_AHEAD) && r->parent != INDEX_NONE)
+	r -= SETTLE_AHEAD;
+	if (settles(index, number + SETTLE_AHEAD) && r->parent != INDEX_NONE)
 		__builtin_prefetch(block_uses(index, &index->records[r->parent]) +
 					   (r->parent_page == INDEX_PAGE_ROW ? 0 : r->parent_page), 1);
 }
 
-/* From the last number to the first: what came last was mostly used last, and what it hangs off is then raised once. */
+#define SETTLE_USES 0x80000000u /* of a cursor: everything was reviewed, now uses are carried up */
+
+static void settle_one(struct index *index, uint32_t number, bool uses)
+{
+	if (!settles(index, number))
+		return;
+	if (uses)
+		index->settle_at = number;
+	else
+		record_review(index, number, NULL);
+}
+
+/* Reviews first, which may move children and join twins. Both from the first number on: a catalogue is read newest first, so
+ * what a record hangs off is mostly raised once. */
 bool index_adopt_settle(struct index *index, uint32_t *cursor)
 {
 	lock_assert_held(index->guard);
@@ -339,31 +372,34 @@ bool index_adopt_settle(struct index *index, uint32_t *cursor)
 	void (*news)(void *, enum index_news_kind, enum index_why, uint64_t, const struct key *, uint32_t, uint32_t) =
 		index->news;
 
-	if (*cursor == 0)
-		index->settle_end = index->record_top;
+	if (!index->adopting) /* nothing has come */
+		return false;
 	index->news = NULL;
+	if (*cursor == 0)
+		index->settle_at = INDEX_NONE;
 	for (uint32_t looked = 0; looked < INDEX_STEP_KEYS; looked++) {
-		if (index->settle_at != INDEX_NONE && settles(index, index->settle_at)) {
+		if (index->settle_at != INDEX_NONE && !settles(index, index->settle_at))
+			index->settle_at = INDEX_NONE;
+		if (index->settle_at != INDEX_NONE) {
 			index->settle_at = carry_up(index, index->settle_at);
 			continue;
 		}
-		if (*cursor >= index->settle_end)
-			break;
-		uint32_t number = index->settle_end - ++*cursor;
+		uint32_t number = *cursor & ~SETTLE_USES;
 
-		prefetch_settle(index, number);
-		index->settle_at = INDEX_NONE;
-		if (!settles(index, number))
+		if (number >= index->record_top) {
+			if (*cursor & SETTLE_USES) {
+				index->adopting = false;
+				break;
+			}
+			*cursor = SETTLE_USES;
 			continue;
-		index->settle_at = carry_up(index, number);
-		record_review(index, number, NULL);
+		}
+		++*cursor;
+		prefetch_settle(index, number);
+		settle_one(index, number, *cursor & SETTLE_USES);
 	}
 	index->news = news;
-	if (*cursor < index->settle_end || (index->settle_at != INDEX_NONE && settles(index, index->settle_at)))
-		return true;
-	index->settle_at = INDEX_NONE;
-	index->adopting = false;
-	return false;
+	return index->adopting;
 }
 
 uint32_t index_record_last_use(const struct index *index, uint32_t record)

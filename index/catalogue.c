@@ -45,14 +45,15 @@ static const char schema[] =
 	"CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 	"CREATE TABLE records ("
 	" id INTEGER PRIMARY KEY, nonce INTEGER NOT NULL, endpoint BLOB NOT NULL, parent BLOB, start INTEGER NOT NULL,"
-	" consumed INTEGER NOT NULL, pages INTEGER NOT NULL, file_bytes INTEGER NOT NULL, flags INTEGER NOT NULL,"
+	" consumed INTEGER NOT NULL, pages INTEGER NOT NULL, file_pages INTEGER NOT NULL, file_bytes INTEGER NOT NULL,"
+	" flags INTEGER NOT NULL,"
 	" generation INTEGER NOT NULL, created INTEGER NOT NULL, written INTEGER NOT NULL, whole_id INTEGER NOT NULL,"
 	" whole_count INTEGER NOT NULL, alias BLOB, absent BLOB, keys BLOB NOT NULL);"
 	"CREATE VIEW records_hex AS SELECT id, lower(hex(endpoint)) AS endpoint,"
 	" CASE WHEN parent IS NOT NULL THEN lower(hex(parent)) END AS parent, start, consumed, pages,"
-	" file_bytes, (flags & 1) != 0 AS root, (flags & 2) != 0 AS whole, (flags & 4) != 0 AS has_row, (flags & 256) != 0 AS pinned,"
+	" file_pages, file_bytes, (flags & 1) != 0 AS root, (flags & 2) != 0 AS whole, (flags & 4) != 0 AS has_row, (flags & 256) != 0 AS pinned,"
 	" generation, created, written, printf('%016x', nonce) AS nonce, printf('%016x', whole_id) AS whole_id, whole_count,"
-	" printf('%016x-%s.rec', consumed, lower(hex(endpoint))) AS file FROM records;"
+	" printf('%s/%d-%s.rec', lower(hex(substr(endpoint, 1, 1))), consumed, lower(hex(endpoint))) AS file FROM records;"
 	"PRAGMA application_id = " TEXT(APPLICATION) ";"
 	"PRAGMA user_version = " TEXT(VERSION) ";";
 
@@ -60,7 +61,8 @@ enum statement { ADD, REMOVE, TRIM, PIN, CLEAR, META, BEGIN, COMMIT, ROLLBACK, S
 
 static const char *const statements[STATEMENTS] = {
 	[ADD] = "INSERT OR REPLACE INTO records (id, nonce, endpoint, parent, start, consumed, pages, file_bytes, flags, generation,"
-		" created, written, whole_id, whole_count, alias, absent, keys) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		" created, written, whole_id, whole_count, alias, absent, keys, file_pages)"
+		" VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 	[REMOVE] = "DELETE FROM records WHERE id = ?1",
 	/* Fewer pages take the row with them: it lies behind them in the file. substr() of an empty blob is NULL. */
 	[TRIM] = "UPDATE records SET flags = CASE WHEN ?5 AND ?2 = pages THEN flags ELSE flags & ~4 END, pages = ?2, consumed = ?3,"
@@ -509,7 +511,7 @@ static bool make_room(struct arrays *a, uint32_t pages, uint32_t alias_count)
 /* The row that @s stands at. EINVAL: it says what no row says. */
 static int read_row(sqlite3_stmt *s, struct arrays *a, struct catalogue_row *ret)
 {
-	int64_t pages = sqlite3_column_int64(s, 6);
+	int64_t pages = sqlite3_column_int64(s, 6), file_pages = sqlite3_column_int64(s, 17);
 	uint32_t key_bytes = (uint32_t)sqlite3_column_bytes(s, 16), alias_bytes = (uint32_t)sqlite3_column_bytes(s, 14);
 
 	memset(ret, 0, sizeof(*ret));
@@ -526,9 +528,11 @@ static int read_row(sqlite3_stmt *s, struct arrays *a, struct catalogue_row *ret
 	ret->written_s = sqlite3_column_int64(s, 11);
 	ret->whole_id = (uint64_t)sqlite3_column_int64(s, 12);
 	ret->whole_count = (uint32_t)sqlite3_column_int64(s, 13);
-	if (pages < 0 || (uint64_t)pages * sizeof(struct key) != key_bytes || alias_bytes % sizeof(uint16_t) || !ret->id)
+	if (pages < 0 || (uint64_t)pages * sizeof(struct key) != key_bytes || alias_bytes % sizeof(uint16_t) || !ret->id ||
+	    file_pages < pages || file_pages > UINT32_MAX)
 		return -EINVAL;
 	ret->pages = (uint32_t)pages;
+	ret->file_pages = (uint32_t)file_pages;
 	ret->alias_count = alias_bytes / (uint32_t)sizeof(uint16_t);
 	if (!make_room(a, ret->pages, ret->alias_count))
 		return -ENOMEM;
@@ -553,7 +557,7 @@ static int load_rows(struct catalogue_db *db, bool (*row)(void *context, const s
 	int error = 0;
 	int result = sqlite3_prepare_v2(db->sqlite,
 					"SELECT id, nonce, endpoint, parent, start, consumed, pages, file_bytes, flags, generation, created,"
-					" written, whole_id, whole_count, alias, absent, keys FROM records ORDER BY id",
+					" written, whole_id, whole_count, alias, absent, keys, file_pages FROM records ORDER BY id DESC",
 					-1, &s, NULL);
 
 	while (result == SQLITE_OK && (result = sqlite3_step(s)) == SQLITE_ROW) {
@@ -634,6 +638,7 @@ static int add(struct catalogue_db *db, const struct catalogue_row *r)
 	bind_blob(s, 15, r->alias, r->alias_count * sizeof(*r->alias));
 	bind_blob(s, 16, r->absent, r->absent_bytes);
 	sqlite3_bind_blob64(s, 17, r->pages ? (const void *)r->keys : "", r->pages * sizeof(*r->keys), SQLITE_STATIC);
+	sqlite3_bind_int64(s, 18, r->file_pages);
 	return run(db, ADD);
 }
 

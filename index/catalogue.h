@@ -45,8 +45,8 @@ struct catalogue_row {
 	uint32_t absent_bytes;
 	const uint16_t *alias;  /* [page columns + row columns], or NULL = each is stored */
 	uint32_t alias_count;
-	uint32_t pages, flags, whole_count; /* flags: CATALOGUE_* */
-	uint32_t file_pages;    /* it was written with */
+	uint32_t pages, file_pages; /* that it has; that it was written with: says where everything lies, `absent` too */
+	uint32_t flags, whole_count; /* flags: CATALOGUE_* */
 };
 /* The first three are RECORD_FILE_ROOT, _WHOLE and _ROW (store/record_file.h). The bits of `absent` for row columns lie where the
  * pages that the file was written with put them; without CATALOGUE_ROW they mean nothing. */
@@ -61,7 +61,7 @@ struct catalogue_row {
  * sentence. Blocks. */
 int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], struct catalogue **ret,
 		   bool *fresh, bool *behind, struct why *why);
-/* Calls @row for every row in order of ids; what it points to is valid during the call. @row returns false to stop.
+/* Calls @row for every row, newest first: in descending order of ids; what it points to is valid during the call. @row returns false to stop.
  * Only before the first change is queued (EBUSY). EIO, ENOMEM; EBADMSG: it is damaged after all, was renamed like above and made
  * anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,

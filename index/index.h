@@ -382,7 +382,7 @@ void index_walk_end(struct index *index, struct index_walk *walk);
 
 /* A record as a catalogue or a file describes it. All of it stays the caller's. */
 struct index_adoption {
-	const struct key *parent;  /* NULL = root */
+	const struct key *parent;   /* NULL = root */
 	const struct key *endpoint; /* of a record without pages */
 	const struct key *keys;    /* [pages] */
 	const uint32_t *entries;   /* [pages][page columns], then [row columns]: ENTRY_FREE entries, INDEX_NONE = no value */
@@ -392,6 +392,7 @@ struct index_adoption {
 	uint32_t whole_ring;       /* a record of the same WHOLE group, or INDEX_NONE */
 	uint32_t created_s, last_use_s;
 	uint32_t tick;             /* last use, for the orders; one later than now is now */
+	uint32_t twice_at;         /* out, of INDEX_E_TWICE: the first page that is known already, INDEX_PAGE_ROW: the row alone */
 };
 enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
 /* Makes it a LIVE record with committed values, as if it had been put and published, without news. Orphans are linked as they
@@ -399,12 +400,12 @@ enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
  * so no victim, and keeps pages at its end that have no value, until index_adopt_settle has come by.
  * 0, *ret its number; when it is the twin of a record that is there the two join at once: INDEX_JOINED and INDEX_LOST_RECORD
  * are told during the call, *ret being its own number by then, and afterwards *ret is the survivor's.
- * INDEX_E_TWICE: a page of it or its row is known already, or two of its keys are the same; INDEX_E_FULL: no record number,
+ * INDEX_E_TWICE: a page of it or its row is known already, or two of its keys are the same (then twice_at is the second
+ * one's page, unless another is known before); INDEX_E_FULL: no record number,
  * name or memory is left. Nothing was changed then and *ret is INDEX_NONE. Takes as long as it has pages, whatever their
  * number, under the lock. A WHOLE group counts as whole as soon as one of it is there: whoever adopts a part only lets that go. */
-int index_adopt(struct index *index, const struct index_adoption *adoption, uint32_t *ret);
-/* Brings near what index_adopt of it will read: for a record some places ahead of the one that is adopted now. Without the
- * lock or with it. */
+int index_adopt(struct index *index, struct index_adoption *adoption, uint32_t *ret);
+/* Brings near what index_adopt of it will read: for a record some places ahead of the one that is adopted now. */
 void index_adopt_prefetch(const struct index *index, const struct index_adoption *adoption);
 /* After the last of many: no record was used later than what it hangs off, what has no use at the end of a record goes (and is
  * told as a loss, not as news), records enter the orders. *cursor is 0 at first. Ends in bounded stays, of some

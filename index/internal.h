@@ -79,7 +79,6 @@ struct index {
 	bool rebuilding;
 	bool adopting;       /* records may be in no order and have idle pages at their end: from index_adopt to the end of a settle */
 	uint32_t settle_at;  /* adopt.c: the record from which uses are still to be carried up, INDEX_NONE */
-	uint32_t settle_end; /* numbers from here on came since the settling began */
 	struct loss {
 		uint32_t record; /* that has lost something and is not reviewed yet; INDEX_NONE */
 		bool row;        /* its row went */

@@ -84,17 +84,21 @@ static void place_leaves(struct leaving *l, uint32_t record, uint32_t page)
 		column_leaves(l, record, page, c);
 }
 
+static bool has_clean(const struct leaving *l, uint32_t record)
+{
+	return l->all ? l->t->files[record].clean : l->t->class[l->class_index].clean[record];
+}
+
 /* From its end on. */
 static void record_leaves(struct leaving *l, uint32_t record)
 {
 	const struct layout *layout = l->t->space->layout;
 	const struct record *r = index_record(l->t->space->index, record);
-	const struct record_file *f = tiering_file(l->t, record);
 	bool rows = l->all || layout_is_row(layout, l->class_index), pages = l->all || !rows;
 
 	if (rows && layout->row_columns && r->flags & RECORD_FLAG_ROW)
 		place_leaves(l, record, INDEX_PAGE_ROW);
-	for (uint32_t page = r->pages; pages && page-- > 0 && f->clean && !leaving_done(l);)
+	for (uint32_t page = r->pages; pages && page-- > 0 && has_clean(l, record) && !leaving_done(l);)
 		place_leaves(l, record, page);
 }
 
@@ -106,28 +110,29 @@ static void note_left(struct tiering *t, uint32_t record, uint32_t values, uint6
 	space_note(t->space, &event);
 }
 
-static void leave(struct leaving *l)
+/* Records of one class's order; with `all` each loses what it has of any. */
+static void leave(struct leaving *l, uint32_t class_index)
 {
 	struct tiering *t = l->t;
+	struct tiering_class *class = &t->class[class_index];
 	uint32_t passed[DEMOTE_TRIES], n = 0;
 
 	t->places_short = false;
 	while (n < DEMOTE_TRIES && !leaving_done(l)) {
-		uint32_t record = policy_lru.pop(t->resident);
+		uint32_t record = policy_lru.pop(class->resident), values = l->values;
+		uint64_t bytes = l->bytes;
 
 		if (record == INDEX_NONE)
 			break;
-		uint32_t values = l->values;
-		uint64_t bytes = l->bytes;
-
-		record_leaves(l, record);
+		if (class->clean[record])
+			record_leaves(l, record);
 		if (l->values > values)
 			note_left(t, record, l->values - values, l->bytes - bytes);
-		if (tiering_file(t, record)->clean)
+		if (class->clean[record])
 			passed[n++] = record;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		policy_lru.insert(t->resident, passed[i]);
+		policy_lru.insert(class->resident, passed[i]);
 }
 
 uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter)
@@ -142,7 +147,7 @@ uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t shar
 	if (free >= want || t->closed)
 		return free;
 	l.most = want - free < INDEX_STEP_KEYS ? want - free : INDEX_STEP_KEYS;
-	leave(&l);
+	leave(&l, class_index);
 	return slots_free_count(slots, class_index, share, filter);
 }
 
@@ -153,7 +158,8 @@ uint64_t demote_some(struct tiering *t, uint64_t bytes, uint64_t *values)
 	lock_assert_held(&t->space->lock);
 	if (t->closed)
 		return 0;
-	leave(&l);
+	for (uint32_t c = 0; c < t->space->layout->classes && !leaving_done(&l); c++)
+		leave(&l, c);
 	*values += l.values;
 	return l.bytes;
 }

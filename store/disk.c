@@ -94,12 +94,14 @@ static int start(struct disk *disk, const struct disk_config *config, struct why
 		r = disk_worker_start(disk, &disk->worker[i], i, why);
 		disk->workers += !r;
 	}
+	r = r ? r : disk_chores_start(disk, why);
 	return r ? r : disk_names_start(disk, why);
 }
 
 static void end(struct disk *disk, bool ops_too)
 {
 	disk_names_end(disk);
+	disk_chores_end(disk);
 	for (uint32_t i = 0; i < disk->workers; i++)
 		disk_worker_end(&disk->worker[i]);
 	if (disk->ops && ops_too)

@@ -94,6 +94,9 @@ struct disk_file_info {
 };
 int disk_file_look(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, struct disk_file_info *ret, struct why *why);
 
+/* Bytes of a file as they lie there, unchecked, through the page cache. 0 at the end; -ENOENT, -EIO. Blocks. */
+ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes);
+
 /* Pieces of the segment that values lie in: registered with every worker for direct transfers. May fail quietly. From any
  * thread but within a done(), without a lock; both wait for the workers, drop also until no transfer uses the piece (nobody may
  * give jobs for it meanwhile). */

@@ -161,6 +161,8 @@ int disk_dir_list(struct disk_dir *dir, bool size_wanted,
 
 /* ---- opened ------------------------------------------------------------------------------------------------------------ */
 
+static bool remove_name(void *context, int fd, const char *name);
+
 static bool clear_name(void *context, int fd, const char *name)
 {
 	struct disk_dir *dir = context;
@@ -168,6 +170,51 @@ static bool clear_name(void *context, int fd, const char *name)
 
 	if (is_temporary(name))
 		ops->table->unlink(ops, fd, name); /* one that stays is looked at again next time */
+	return true;
+}
+
+void disk_old_folder(char to[DISK_PATH_BYTES], unsigned folder, uint32_t number)
+{
+	snprintf(to, DISK_PATH_BYTES, "%02x.%u.old", folder, number);
+}
+
+/* Is @name one of those? */
+static bool is_old_folder(const char *name)
+{
+	unsigned folder, number;
+	char made[DISK_PATH_BYTES];
+
+	if (sscanf(name, "%2x.%u.old", &folder, &number) != 2)
+		return false;
+	disk_old_folder(made, folder, number);
+	return !strcmp(name, made);
+}
+
+/* Everything in it that is ours, and it. */
+static void empty_folder(struct disk_dir *dir, int fd, const char *name)
+{
+	cleanup(closep) int folder = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (folder < 0)
+		return;
+	each_name(folder, remove_name, dir);
+	unlinkat(fd, name, AT_REMOVEDIR); /* one that has something left stays */
+}
+
+void disk_dir_empty_old(struct disk_dir *dir, uint32_t number)
+{
+	for (unsigned folder = 0; folder < FOLDERS; folder++) {
+		char name[DISK_PATH_BYTES];
+
+		disk_old_folder(name, folder, number);
+		empty_folder(dir, dir->fd, name);
+	}
+}
+
+static bool empty_left_over(void *context, int fd, const char *name)
+{
+	if (is_old_folder(name))
+		empty_folder(context, fd, name);
 	return true;
 }
 
@@ -276,6 +323,10 @@ static int make_folder(struct disk_dir *dir, struct why *why)
 	if (dir->fd < 0)
 		return why_set(why, errno, "%s cannot be opened: %s", dir->path, strerrordesc_np(errno));
 	r = each_file(dir, clear_name, dir);
+	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (!r && again >= 0)
+		r = each_name(again, empty_left_over, dir);
 	return r ? why_set(why, -r, "%s: its files cannot be listed: %s", dir->path, strerrordesc_np(-r)) : 0;
 }
 
@@ -334,6 +385,21 @@ const char *disk_dir_path(const struct disk_dir *dir)
 	return dir->path;
 }
 
+ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes)
+{
+	char path[DISK_PATH_BYTES];
+
+	lock_assert_none_held();
+	disk_path_of(path, consumed, endpoint, 0);
+	cleanup(closep) int fd = openat(dir->fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	ssize_t n = pread(fd, to, bytes, (off_t)offset);
+
+	return n < 0 ? -errno : n;
+}
+
 /* ---- closed, and removed --------------------------------------------------------------------------------------------- */
 
 /* Another writer's, or of a newer version? What cannot be read is not known to be. */
@@ -375,6 +441,10 @@ static void remove_all(struct disk_dir *dir)
 	if (dir->disk->durability == DISK_DURABILITY_DATA)
 		ops->table->sync_dir(ops, dir->fd);
 	each_file(dir, remove_name, dir);
+	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (again >= 0)
+		each_name(again, empty_left_over, dir);
 	for (unsigned i = 0; i < FOLDERS; i++) {
 		char folder[3];
 

@@ -3,14 +3,17 @@
  * The names thread: the one place where names of record files are looked up and changed, in the order in which jobs were given. What
  * it does to a job are a few system calls on the folder; all that takes long is a worker's.
  *
- * The renaming of a write goes before all that waits: it needs no order but that a write which was cancelled before is not renamed,
- * and jobs wait here while too many files are open, which ends by renaming.
+ * One queue, first in first out. The renaming of a write enters it when the write's transfers have ended: behind every removal, trim
+ * and opening that was given before, so that the removal of an older file of its name does not take it. Too many open files hold back
+ * reads, which end without this thread, and all that is behind them; and writes, which need this thread to end: they are parked
+ * beside the queue when their turn comes, which loses nothing, for a write has no name until it is renamed.
  */
 #include "store/disk_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "store/base/clock.h"
@@ -124,23 +127,27 @@ static int open_remove(struct disk_job *job)
 	return r == -ENOENT ? 0 : r;
 }
 
-static bool clear_one(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s)
-{
-	struct disk_job *job = context;
-	char path[DISK_PATH_BYTES];
-
-	(void)bytes;
-	(void)mtime_s;
-	disk_path_of(path, consumed, endpoint, 0);
-	ops_of(job)->table->unlink(ops_of(job), job->dir->fd, path);
-	return true;
-}
-
+/* The folders get other names, which nobody looks for; a worker empties them. */
 static int open_clear(struct disk_job *job)
 {
-	struct why why = WHY_INIT;
+	struct disk_ops *ops = ops_of(job);
+	uint32_t number = temporary_of(job->dir->disk);
+	int result = 0;
 
-	return disk_dir_list(job->dir, false, clear_one, job, &why);
+	for (unsigned folder = 0; folder < 256; folder++) {
+		char from[DISK_PATH_BYTES], to[DISK_PATH_BYTES];
+
+		snprintf(from, sizeof(from), "%02x", folder);
+		disk_old_folder(to, folder, number);
+		int r = ops->table->rename(ops, job->dir->fd, from, job->dir->fd, to);
+
+		if (r && r != -ENOENT)
+			result = r;
+	}
+	if (!result && job->dir->disk->durability == DISK_DURABILITY_DATA)
+		result = ops->table->sync_dir(ops, job->dir->fd);
+	job->temporary = number;
+	return result;
 }
 
 static int open_job(struct disk_job *job)
@@ -173,6 +180,14 @@ static void count_failed(struct disk_job *job)
 		disk_count(reads ? &counters->read_errors : &counters->write_errors, 1);
 }
 
+/* (lock) what counts the files that jobs like this one have open; NULL: they have none for long. */
+static uint32_t *open_count(struct disk_names *n, const struct disk_job *job)
+{
+	if (job->kind == DISK_JOB_WRITE)
+		return &n->writes_open;
+	return job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK ? &n->reads_open : NULL;
+}
+
 void disk_job_end(struct disk *disk, struct disk_job *job)
 {
 	struct disk_names *n = &disk->names;
@@ -180,9 +195,13 @@ void disk_job_end(struct disk *disk, struct disk_job *job)
 	assert(job->fd < 0 && job->old_fd < 0);
 	if (job->result)
 		count_failed(job);
+	uint32_t *open = open_count(n, job);
+
 	lock_take(&n->lock);
-	if (n->open-- >= DISK_OPEN_MOST)
+	if (open) {
+		--*open;
 		lock_cond_wake_all(&n->wake);
+	}
 	lock_drop(&n->lock);
 	lock_assert_none_held();
 	job->done(job); /* and it is the caller's */
@@ -200,7 +219,10 @@ static void begin(struct disk *disk, struct disk_job *job, bool stopped)
 		return;
 	}
 	job->step = DISK_STEP_OPENED;
-	disk_worker_give(disk, job);
+	if (open_count(&disk->names, job)) /* it has transfers */
+		disk_worker_give(disk, job);
+	else
+		disk_chores_give(disk, job);
 }
 
 /* A write whose transfers have ended. */
@@ -212,10 +234,34 @@ static void finish(struct disk *disk, struct disk_job *job)
 	disk_path_of(to, job->consumed, &job->endpoint, 0);
 	job->result = atomic_load(&job->cancelled) ? -ECANCELED : rename_file(job, from, to);
 	job->step = job->result ? DISK_STEP_UNWANTED : DISK_STEP_RENAMED;
-	disk_worker_give(disk, job);
+	disk_chores_give(disk, job);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: whose turn it is; NULL: nobody's now. */
+static struct disk_job *take(struct disk_names *n)
+{
+	struct disk_job *job;
+
+	if (n->parked.first && (n->writes_open < DISK_WRITES_OPEN_MOST || n->stop)) {
+		n->writes_open++;
+		return disk_list_take(&n->parked);
+	}
+	while ((job = n->queue.first)) {
+		if (job->step != DISK_STEP_RENAME && job->kind == DISK_JOB_WRITE && n->writes_open >= DISK_WRITES_OPEN_MOST && !n->stop) {
+			disk_list_add(&n->parked, disk_list_take(&n->queue));
+			continue;
+		}
+		if ((job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK) && n->reads_open >= DISK_READS_OPEN_MOST && !n->stop)
+			return NULL;
+		disk_list_take(&n->queue);
+		if (job->step != DISK_STEP_RENAME && open_count(n, job))
+			++*open_count(n, job);
+		return job;
+	}
+	return NULL;
+}
 
 /* False: the end. */
 static bool next(struct disk_names *n, struct disk_job **ret, bool *stopped)
@@ -223,16 +269,8 @@ static bool next(struct disk_names *n, struct disk_job **ret, bool *stopped)
 	struct disk_job *job = NULL;
 
 	lock_take(&n->lock);
-	while (!n->end) {
-		job = disk_list_take(&n->renames);
-		if (!job && (n->open < DISK_OPEN_MOST || n->stop)) {
-			job = disk_list_take(&n->asked);
-			n->open += job != NULL;
-		}
-		if (job)
-			break;
+	while (!n->end && !(job = take(n)))
 		lock_cond_wait(&n->wake, &n->lock, clock_now_ns() + DISK_PATIENCE_NS);
-	}
 	*stopped = n->stop;
 	lock_drop(&n->lock);
 	*ret = job;
@@ -254,10 +292,10 @@ static void *names_main(void *context)
 	return NULL;
 }
 
-static void put(struct disk_names *n, struct disk_list *list, struct disk_job *job)
+static void put(struct disk_names *n, struct disk_job *job)
 {
 	lock_take(&n->lock);
-	disk_list_add(list, job);
+	disk_list_add(&n->queue, job);
 	lock_cond_wake_all(&n->wake);
 	lock_drop(&n->lock);
 }
@@ -265,7 +303,7 @@ static void put(struct disk_names *n, struct disk_list *list, struct disk_job *j
 void disk_names_rename(struct disk *disk, struct disk_job *job)
 {
 	job->step = DISK_STEP_RENAME;
-	put(&disk->names, &disk->names.renames, job);
+	put(&disk->names, job);
 }
 
 void disk_give(struct disk *disk, struct disk_job *job)
@@ -276,7 +314,7 @@ void disk_give(struct disk *disk, struct disk_job *job)
 	job->result = 0;
 	job->step = DISK_STEP_ASKED;
 	atomic_fetch_add(&disk->jobs, 1);
-	put(&disk->names, &disk->names.asked, job);
+	put(&disk->names, job);
 }
 
 int disk_names_start(struct disk *disk, struct why *why)
@@ -318,7 +356,7 @@ void disk_names_end(struct disk *disk)
 		return;
 	tell(n, &n->end);
 	pthread_join(n->thread, NULL);
-	assert(!n->asked.first && !n->renames.first && !n->open);
+	assert(!n->queue.first && !n->parked.first && !n->reads_open && !n->writes_open);
 	lock_cond_destroy(&n->wake);
 	lock_destroy(&n->lock);
 	n->running = false;

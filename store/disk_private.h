@@ -7,18 +7,19 @@
  *   disk_names.c   the names thread: jobs come in and are opened, removed, renamed
  *   disk_worker.c  a worker's thread: jobs from its inbox begun, and ended
  *   disk_task.c    a job with transfers under way: transfers made, started, reaped
+ *   disk_chores.c  a thread for what takes long without transfers
  *   disk_pieces.c  registered memory
  *   disk_write.c  disk_read.c  disk_look.c      kinds of jobs that have transfers;  disk_trim.c: those that have none
  *
  * A job's life:
  *
  *   step       is with                           goes on when
- *   ASKED      names.asked (lock)                it is its turn, and few enough files are open
- *   OPENED     worker.inbox (lock), ready[]      a task is free (trim, remove: at once)
+ *   ASKED      names.queue, .parked (lock)       it is its turn, and few enough files are open
+ *   OPENED     worker.inbox (lock), ready[]      a task is free; trim, remove, clear: chores.queue (lock), done
  *   MOVING     a struct disk_task                its last transfer was reaped: a write goes on to RENAME, others are done
- *   RENAME     names.renames (lock)              at once, before what is ASKED
- *   RENAMED    worker.inbox (lock)               folder synced: done
- *   UNWANTED   worker.inbox (lock)               temporary file unlinked: done
+ *   RENAME     names.queue (lock)                it is its turn
+ *   RENAMED    chores.queue (lock)               folder synced: done
+ *   UNWANTED   chores.queue (lock)               temporary file unlinked: done
  *
  * Only what says (lock) is shared: everything else of a thread is that thread's.
  */
@@ -32,7 +33,8 @@
 #include "store/disk.h"
 
 #define DISK_MAX_WORKERS 16u
-#define DISK_OPEN_MOST 256u                /* jobs that are OPENED or further */
+#define DISK_READS_OPEN_MOST 192u          /* reads that are OPENED or further, */
+#define DISK_WRITES_OPEN_MOST 64u          /* and writes */
 #define DISK_TASKS 16u                     /* of one worker */
 #define DISK_TASKS_WRITING 12u             /* of these, those that write: reads always find room */
 #define DISK_BYTES_UNDER_WAY (64ull << 20) /* of one worker's transfers; one more may begin below it */
@@ -189,7 +191,6 @@ struct disk_worker {
 	bool asleep, stop;           /* (lock) */
 	/* the thread's */
 	struct disk_list reads, writes; /* wait for a task */
-	struct disk_list chores;     /* jobs at a step that has no transfers */
 	struct disk_task tasks[DISK_TASKS];
 	uint32_t tasks_used, tasks_writing, turn;
 	uint64_t bounce_counted;     /* of all tasks */
@@ -207,10 +208,20 @@ struct disk_names {
 	bool running;
 	struct lock lock;         /* LOCK_QUEUE */
 	struct lock_cond wake;
-	struct disk_list asked, renames; /* (lock) */
-	uint32_t open;            /* (lock) jobs that are OPENED or further */
+	struct disk_list queue;   /* (lock) */
+	struct disk_list parked;  /* (lock) writes whose turn came when too many were open */
+	uint32_t reads_open, writes_open; /* (lock) jobs that are OPENED or further */
 	bool stop;                /* (lock) what is ASKED is not begun */
 	bool end;                 /* (lock) nothing comes any more */
+};
+
+struct disk_chores {
+	pthread_t thread;
+	bool running;
+	struct lock lock;       /* LOCK_QUEUE */
+	struct lock_cond wake;
+	struct disk_list queue; /* (lock) */
+	bool end;               /* (lock) nothing comes any more */
 };
 
 struct disk {
@@ -226,6 +237,7 @@ struct disk {
 	struct lock lock;            /* LOCK_QUEUE */
 	struct disk_dir *dirs;       /* (lock) */
 	struct disk_names names;
+	struct disk_chores chores;
 	uint32_t workers;
 	struct disk_worker worker[DISK_MAX_WORKERS];
 };
@@ -262,6 +274,12 @@ void disk_names_end(struct disk *disk);   /* no job is left; joins */
 void disk_names_rename(struct disk *disk, struct disk_job *job); /* any thread */
 /* A job that is OPENED or further has ended: its result is set, nothing of it is open. Calls done(). */
 void disk_job_end(struct disk *disk, struct disk_job *job);
+
+/* ---- disk_chores.c ------------------------------------------------------------------------------------------------ */
+
+int disk_chores_start(struct disk *disk, struct why *why);
+void disk_chores_end(struct disk *disk); /* no job is left; joins */
+void disk_chores_give(struct disk *disk, struct disk_job *job); /* any thread */
 
 /* ---- disk_worker.c ------------------------------------------------------------------------------------------------ */
 
@@ -308,6 +326,8 @@ void disk_pieces_unuse(struct disk_worker *worker, const char *memory);
 
 /* "<two hex>/<name>", and with a number of a temporary file "<two hex>/<name>.<number>.tmp". */
 void disk_path_of(char to[DISK_PATH_BYTES], uint64_t consumed, const struct key *endpoint, uint32_t temporary);
+void disk_old_folder(char to[DISK_PATH_BYTES], unsigned folder, uint32_t number); /* what a clearing names it */
+void disk_dir_empty_old(struct disk_dir *dir, uint32_t number); /* folders that a clearing has named so; blocks */
 int disk_folder_make(const struct disk_dir *dir, const char *path); /* that @path lies in; there already is fine */
 int disk_folder_sync(const struct disk_dir *dir, const char *path);
 /* Does [offset, +bytes) lie in the segment, page by page? */

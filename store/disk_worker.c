@@ -12,8 +12,6 @@
 
 #include "store/base/clock.h"
 
-#define CHORES_AT_ONCE 8u /* of those that block, then transfers again */
-
 /* ---- what others do --------------------------------------------------------------------------------------------------- */
 
 void disk_worker_wake(struct disk_worker *w)
@@ -76,42 +74,9 @@ void disk_worker_done(struct disk_worker *w, struct disk_job *job)
 		disk_job_end(w->disk, job);
 }
 
-/* A renamed write: synced, where that is wished. */
-static void renamed_run(struct disk_worker *w, struct disk_job *job)
-{
-	char path[DISK_PATH_BYTES];
-
-	if (w->disk->durability != DISK_DURABILITY_DATA)
-		return;
-	disk_path_of(path, job->consumed, &job->endpoint, 0);
-	if (disk_folder_sync(job->dir, path))
-		disk_count(&w->disk->counters.write_errors, 1);
-}
-
-/* A job without transfers. */
-static void chore_run(struct disk_worker *w, struct disk_job *job)
-{
-	if (job->step == DISK_STEP_RENAMED)
-		renamed_run(w, job);
-	else if (job->step == DISK_STEP_OPENED && job->kind == DISK_JOB_TRIM)
-		disk_trim_run((struct disk_trim *)job);
-	else
-		disk_unwanted_run(job);
-	if (job->kind == DISK_JOB_REMOVE && job->temporary)
-		disk_count(&w->disk->counters.removes, 1);
-	disk_worker_done(w, job);
-}
-
 static void sort_in(struct disk_worker *w, struct disk_job *job)
 {
-	bool moves = job->step == DISK_STEP_OPENED;
-
-	if (moves && (job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK))
-		disk_list_add(&w->reads, job);
-	else if (moves && job->kind == DISK_JOB_WRITE)
-		disk_list_add(&w->writes, job);
-	else
-		disk_list_add(&w->chores, job);
+	disk_list_add(job->kind == DISK_JOB_WRITE ? &w->writes : &w->reads, job);
 }
 
 /* False: the end. */
@@ -151,12 +116,6 @@ static void begin_from(struct disk_worker *w, struct disk_list *list)
 	}
 }
 
-static void chores_run(struct disk_worker *w)
-{
-	for (uint32_t i = 0; i < CHORES_AT_ONCE && w->chores.first; i++)
-		chore_run(w, disk_list_take(&w->chores));
-}
-
 /* Nothing new has come: others wake us from here on. */
 static bool may_sleep(struct disk_worker *w)
 {
@@ -178,8 +137,7 @@ static void *worker_main(void *context)
 	while (collect(w)) {
 		begin_from(w, &w->reads);
 		begin_from(w, &w->writes);
-		chores_run(w);
-		bool more = disk_tasks_pump(w) || w->chores.first;
+		bool more = disk_tasks_pump(w);
 
 		disk_tasks_reap(w, !more && may_sleep(w) ? DISK_PATIENCE_NS : 0);
 	}

@@ -43,6 +43,7 @@ static uint64_t used_bytes(struct space *const *spaces, uint32_t n)
 	return used;
 }
 
+/* Has a write failed for lack of room since the last look? Each one lets files go once. */
 static bool any_full(struct space *const *spaces, uint32_t n)
 {
 	bool full = false;
@@ -52,6 +53,7 @@ static bool any_full(struct space *const *spaces, uint32_t n)
 			continue;
 		lock_take(&spaces[i]->lock);
 		full |= spaces[i]->tiering->full;
+		spaces[i]->tiering->full = false;
 		lock_drop(&spaces[i]->lock);
 	}
 	return full;
@@ -104,10 +106,11 @@ static void keep_limit(struct mover *m, struct space *const *spaces, uint32_t n)
 {
 	bool done[HOST_MAX_SPACES] = { false };
 	uint64_t used = used_bytes(spaces, n), limit, goal;
+	bool full = any_full(spaces, n);
 
-	compute_limit(m, used, any_full(spaces, n));
+	compute_limit(m, used, full);
 	limit = atomic_load(&m->limit);
-	if (used < limit || (used == limit && !any_full(spaces, n)))
+	if (used < limit || (used == limit && !full))
 		return;
 	goal = limit - limit / MOVER_UNDER;
 	while (used > goal) {

@@ -19,11 +19,15 @@ struct record_file *tiering_file(struct tiering *t, uint32_t record)
 {
 	struct record_file *f = &t->files[record];
 
-	if (!(f->flags & TIERING_KNOWN))
-		*f = (struct record_file){
-			.dirty_slot = INDEX_NONE, .resident_slot = INDEX_NONE, .next_trim = INDEX_NONE, .prev_trim = INDEX_NONE,
-			.flags = TIERING_KNOWN,
-		};
+	if (f->flags & TIERING_KNOWN)
+		return f;
+	*f = (struct record_file){
+		.dirty_slot = INDEX_NONE, .next_trim = INDEX_NONE, .prev_trim = INDEX_NONE, .flags = TIERING_KNOWN,
+	};
+	for (uint32_t c = 0; c < t->space->layout->classes; c++) {
+		t->class[c].slot[record] = INDEX_NONE;
+		t->class[c].clean[record] = 0;
+	}
 	return f;
 }
 
@@ -48,12 +52,13 @@ void tiering_consider(struct tiering *t, uint32_t record)
 		policy_lru.remove(t->dirty, record);
 }
 
-static void consider_resident(struct tiering *t, uint32_t record)
+static void consider_resident(struct tiering *t, uint32_t slot)
 {
-	struct record_file *f = tiering_file(t, record);
+	const struct entry *e = &t->space->tables.entries[slot];
+	struct tiering_class *class = &t->class[e->class_index];
 
-	if (f->clean && f->resident_slot == INDEX_NONE && index_record_current(t->space->index, record))
-		policy_lru.insert(t->resident, record);
+	if (class->slot[e->record] == INDEX_NONE && index_record_current(t->space->index, e->record))
+		policy_lru.insert(class->resident, e->record);
 }
 
 /* ---- places ----------------------------------------------------------------------------------------------------- */
@@ -116,6 +121,11 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 
 /* ---- clean and dirty ---------------------------------------------------------------------------------------------- */
 
+static uint32_t *clean_of(struct tiering *t, uint32_t slot, const struct record_file *f)
+{
+	return &t->class[t->space->tables.entries[slot].class_index].clean[f - t->files];
+}
+
 static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
 {
 	uint64_t bytes = slots_slot_bytes(t->space->slots, slot);
@@ -125,6 +135,7 @@ static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
 	t->clean_bytes += bytes;
 	t->held_clean_bytes += t->holds[slot] ? bytes : 0;
 	f->clean++;
+	*clean_of(t, slot, f) += 1;
 }
 
 static void clean_unset(struct tiering *t, uint32_t slot, struct record_file *f)
@@ -136,19 +147,19 @@ static void clean_unset(struct tiering *t, uint32_t slot, struct record_file *f)
 	t->clean_bytes -= bytes;
 	t->held_clean_bytes -= t->holds[slot] ? bytes : 0;
 	f->clean--;
+	*clean_of(t, slot, f) -= 1;
 }
 
 void tiering_make_clean(struct tiering *t, uint32_t slot)
 {
 	struct record_file *f = file_of_value(t, slot);
-	uint32_t record = t->space->tables.entries[slot].record;
 
 	lock_assert_held(&t->space->lock);
 	assert(f->dirty > 0);
 	f->dirty--;
 	t->dirty_bytes -= slots_slot_bytes(t->space->slots, slot);
 	clean_set(t, slot, f);
-	consider_resident(t, record);
+	consider_resident(t, slot);
 }
 
 void tiering_make_dirty(struct tiering *t, uint32_t slot)
@@ -243,7 +254,7 @@ void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot)
 	index_value_move(t->space->index, place, slot);
 	tiering_place_give(t, place);
 	clean_set(t, slot, tiering_file(t, record));
-	consider_resident(t, record);
+	consider_resident(t, slot);
 	t->space->stats.values_promoted++;
 }
 
@@ -385,8 +396,9 @@ static void record_lost(struct tiering *t, uint32_t record)
 	}
 	if (current && f->dirty_slot != INDEX_NONE)
 		policy_lru.remove(t->dirty, record);
-	if (current && f->resident_slot != INDEX_NONE)
-		policy_lru.remove(t->resident, record);
+	for (uint32_t c = 0; c < t->space->layout->classes; c++)
+		if (current && t->class[c].slot[record] != INDEX_NONE)
+			policy_lru.remove(t->class[c].resident, record);
 	assert(!f->dirty && !f->clean);
 	*f = (struct record_file){ 0 };
 }
@@ -569,7 +581,8 @@ void tiering_reset(struct tiering *t)
 	while (t->trims != INDEX_NONE)
 		trim_forget(t, t->trims);
 	policy_lru.clear(t->dirty);
-	policy_lru.clear(t->resident);
+	for (uint32_t c = 0; c < t->space->layout->classes; c++)
+		policy_lru.clear(t->class[c].resident);
 	t->disk_bytes = t->disk_files = 0;
 	catalogue_clear(t->catalogue);
 	clear = t->closed ? NULL : job_make(t, sizeof(*clear), DISK_JOB_CLEAR, 0, NULL);
@@ -580,7 +593,7 @@ void tiering_reset(struct tiering *t)
 size_t tiering_memory_bytes(const struct tiering *t)
 {
 	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +
-	       policy_lru.memory_bytes(t->dirty) + policy_lru.memory_bytes(t->resident);
+	       policy_lru.memory_bytes(t->dirty) * (1 + t->space->layout->classes);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------- */
@@ -608,14 +621,33 @@ static uint32_t *dirty_place(void *context, uint32_t record)
 	return &((struct tiering *)context)->files[record].dirty_slot;
 }
 
+static uint32_t resident_use(void *context, uint32_t record)
+{
+	return index_record_last_use(((struct tiering_class *)context)->t->space->index, record);
+}
+
 static uint32_t *resident_place(void *context, uint32_t record)
 {
-	return &((struct tiering *)context)->files[record].resident_slot;
+	return &((struct tiering_class *)context)->slot[record];
+}
+
+static int make_class(struct tiering *t, struct tiering_class *class, struct why *why)
+{
+	struct policy_view view = { class, resident_use, resident_place };
+	uint32_t records = t->space->tables.record_capacity;
+
+	class->t = t;
+	class->slot = memory_reserve(records * sizeof(*class->slot), false);
+	class->clean = memory_reserve(records * sizeof(*class->clean), false);
+	if (!class->slot || !class->clean)
+		return why_set(why, ENOMEM, "namespace %s: no memory for its disk tier", t->space->name);
+	class->resident = policy_lru.create(&view, records, why);
+	return class->resident ? 0 : -why->error;
 }
 
 static int make_arrays(struct tiering *t, struct why *why)
 {
-	struct policy_view dirty = { t, dirty_use, dirty_place }, resident = { t, dirty_use, resident_place };
+	struct policy_view dirty = { t, dirty_use, dirty_place };
 	uint32_t records = t->space->tables.record_capacity;
 
 	t->holds = memory_reserve(t->place_first * sizeof(*t->holds), false);
@@ -625,8 +657,15 @@ static int make_arrays(struct tiering *t, struct why *why)
 	if (!t->holds || !t->clean || !t->files || !t->loads_of)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its disk tier", t->space->name);
 	t->dirty = policy_lru.create(&dirty, records, why);
-	t->resident = t->dirty ? policy_lru.create(&resident, records, why) : NULL;
-	return t->resident ? 0 : -why->error;
+	if (!t->dirty)
+		return -why->error;
+	for (uint32_t c = 0; c < t->space->layout->classes; c++) {
+		int r = make_class(t, &t->class[c], why);
+
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, uint32_t place_count, struct why *why)
@@ -685,7 +724,11 @@ void tiering_free(struct tiering **tp, bool remove)
 	loads_free(t);
 	spill_free(t);
 	policy_lru.destroy(&t->dirty);
-	policy_lru.destroy(&t->resident);
+	for (uint32_t c = 0; c < t->space->layout->classes; c++) {
+		policy_lru.destroy(&t->class[c].resident);
+		memory_release(&t->class[c].slot, records * sizeof(uint32_t));
+		memory_release(&t->class[c].clean, records * sizeof(uint32_t));
+	}
 	memory_release(&t->loads_of, t->place_count * sizeof(*t->loads_of));
 	memory_release(&t->files, records * sizeof(*t->files));
 	memory_release(&t->clean, (t->place_first / 64 + 1) * sizeof(*t->clean));

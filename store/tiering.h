@@ -45,7 +45,6 @@ struct record_file {
 	uint32_t dirty;          /* dirty values */
 	uint32_t clean;          /* clean values */
 	uint32_t dirty_slot;     /* place in tiering.dirty, INDEX_NONE = none */
-	uint32_t resident_slot;  /* place in tiering.resident, INDEX_NONE = none */
 	uint32_t next_trim, prev_trim; /* list of tiering.trims */
 	uint16_t pages;          /* that it has */
 	uint16_t file_pages;     /* that it was written with: says where everything lies */
@@ -67,6 +66,15 @@ struct tiering_wish {
 	uint32_t class_index, share;
 };
 
+/* Records with clean values of one class, coldest first. A size that has enough room so keeps nothing that others look for from
+ * being found. */
+struct tiering_class {
+	struct tiering *t;
+	struct policy *resident; /* entered with the first clean value; left when it is looked at and has none, or goes */
+	uint32_t *slot;          /* [records] place there, INDEX_NONE = none */
+	uint32_t *clean;         /* [records] clean values; both through tiering_file */
+};
+
 struct tiering {
 	struct space *space;
 	struct disk *disk;
@@ -81,7 +89,7 @@ struct tiering {
 	uint32_t trims;                    /* records whose files are to get shorter, through next_trim */
 	uint64_t disk_files;
 	struct policy *dirty;              /* records to be written, coldest first */
-	struct policy *resident;           /* records with clean values, coldest first */
+	struct tiering_class class[LAYOUT_MAX_CLASSES];
 	uint64_t clean_bytes, dirty_bytes; /* slot bytes */
 	uint64_t held_clean_bytes;         /* of clean ones, those with holds */
 	uint64_t disk_bytes;               /* of files, as they will be when the jobs given have ended */
@@ -91,7 +99,7 @@ struct tiering {
 	uint64_t retry_pause_ns;           /* the last pause before a try */
 	uint32_t failures;                 /* writes and reads in a row that failed, but for lack of room on the disk */
 	uint64_t failing_since_ns;         /* the first of them */
-	bool full;                         /* the last write failed for lack of room on the disk */
+	bool full;                         /* a write failed for lack of room on the disk, and the mover has not seen to it */
 	bool places_short;                 /* a value could not leave memory: no place was left */
 	bool closed;                       /* the disk has failed: dirty counts as clean, nothing is read or written */
 	uint32_t draining, drain_newest;   /* drains under way: everything dirty is written; the newest endpoints first */

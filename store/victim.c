@@ -134,18 +134,30 @@ bool victim_close(struct space *space, const struct victim *v)
 	return ok;
 }
 
-/* Under the lock, where there is a disk: what is clean goes on there, what is not is written soon. INDEX_E_BUSY: it stays for now. */
-static int slot_to_disk(struct space *space, uint32_t entry, bool look_only)
+/* Under the lock, where there is a disk: the slots from *at on, as many as one stay may have. What is clean goes on there, what
+ * is not is written soon: false, as when one is held. With @look_only none goes. */
+static bool some_to_disk(struct space *space, const struct victim *v, uint32_t slots, uint32_t first, uint32_t *at, bool look_only)
 {
 	struct tiering *t = space->tiering;
-	uint32_t age;
+	uint32_t steps = INDEX_STEP_KEYS, age;
+	bool all = true;
 
-	if (!value_age(space, entry, &age))
-		return INDEX_E_BUSY;
-	if (tiering_is_clean(t, entry))
-		return look_only || demote_value(t, entry) ? 0 : INDEX_E_BUSY;
-	spill_ask(t, entry);
-	return INDEX_E_BUSY;
+	for (uint32_t looks = FREE_LOOKS; *at < slots && steps && looks; looks--, ++*at) {
+		uint32_t entry = first + *at;
+
+		if (slots_is_free(space->slots, v->id, *at))
+			continue;
+		steps--;
+		if (!value_age(space, entry, &age))
+			return false;
+		if (!tiering_is_clean(t, entry)) {
+			spill_ask(t, entry);
+			all = false;
+		} else if (!look_only && !demote_value(t, entry)) {
+			return false;
+		}
+	}
+	return all;
 }
 
 /* Under the lock: the slots from *at on, as many as one stay may have. False: one is in use. With @look_only none goes. */
@@ -154,6 +166,8 @@ static bool some_slots(struct space *space, const struct victim *v, uint32_t slo
 	uint32_t steps = INDEX_STEP_KEYS, looks = FREE_LOOKS, age;
 	struct index_sink sink = space_sink(space);
 
+	if (tiered(space))
+		return some_to_disk(space, v, slots, first, at, look_only);
 	for (; *at < slots && steps && looks; looks--) {
 		uint32_t entry = first + *at;
 		int r = 0;
@@ -162,10 +176,7 @@ static bool some_slots(struct space *space, const struct victim *v, uint32_t slo
 			++*at;
 			continue;
 		}
-		if (tiered(space)) {
-			r = slot_to_disk(space, entry, look_only);
-			steps--;
-		} else if (look_only) {
+		if (look_only) {
 			bool goes = index_value_age(space->index, entry, &age) && !index_value_kept(space->index, entry, &steps);
 
 			r = goes ? 0 : INDEX_E_BUSY;

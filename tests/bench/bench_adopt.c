@@ -4,8 +4,8 @@
  *
  *	bench_adopt [records [pages [rows]]]    default 1,000,000 records of 8 pages, each with a row
  *
- * Records are chains of about ten with branches: each one hangs off one of those before it. They come with parents first,
- * which is how a catalogue has them mostly, and shuffled.
+ * Records are chains of about ten with branches: each one hangs off one of those before it. They come newest first, which
+ * is how a catalogue is read, oldest first, and shuffled.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -50,23 +50,11 @@ static uint64_t roll(struct bench *b)
 	return b->seed;
 }
 
-/* Of record @n when it is the @n-th to be made: parents first. */
 static void plan_tree(struct bench *b)
 {
 	for (uint32_t n = 0; n < b->records; n++) {
 		b->parents[n] = n % 10 == 0 ? INDEX_NONE : n % 3 ? n - 1 : (uint32_t)(roll(b) % n);
 		b->depths[n] = b->parents[n] == INDEX_NONE ? 0 : 1 + b->depths[b->parents[n]];
-		b->turn[n] = n;
-	}
-}
-
-static void shuffle(struct bench *b)
-{
-	for (uint32_t n = b->records; n > 1; n--) {
-		uint32_t other = (uint32_t)(roll(b) % n), kept = b->turn[n - 1];
-
-		b->turn[n - 1] = b->turn[other];
-		b->turn[other] = kept;
 	}
 }
 
@@ -88,6 +76,24 @@ static void lay_out(struct bench *b)
 		if (parent != INDEX_NONE)
 			b->rows_of[turn].parent = b->keys[(uint64_t)(b->turn[parent] + 1) * b->pages - 1];
 	}
+}
+
+static void order(struct bench *b, bool newest_first)
+{
+	for (uint32_t n = 0; n < b->records; n++)
+		b->turn[n] = newest_first ? b->records - 1 - n : n;
+	lay_out(b);
+}
+
+static void shuffle(struct bench *b)
+{
+	for (uint32_t n = b->records; n > 1; n--) {
+		uint32_t other = (uint32_t)(roll(b) % n), kept = b->turn[n - 1];
+
+		b->turn[n - 1] = b->turn[other];
+		b->turn[other] = kept;
+	}
+	lay_out(b);
 }
 
 static struct index_adoption adoption_of(const struct bench *b, uint32_t turn)
@@ -197,10 +203,11 @@ int main(int argc, char **argv)
 	b.rows_of = malloc(b.records * sizeof(*b.rows_of));
 	assert(b.keys && b.entries && b.parents && b.depths && b.turn && b.rows_of);
 	plan_tree(&b);
-	lay_out(&b);
-	run(&b, "parents first");
+	order(&b, true);
+	run(&b, "newest first");
+	order(&b, false);
+	run(&b, "oldest first");
 	shuffle(&b);
-	lay_out(&b);
 	run(&b, "shuffled");
 	lock_destroy(&b.lock);
 	layout_free(&b.layout);

@@ -60,6 +60,7 @@ static inline void world_make_row(struct world_row *w, uint64_t id)
 		.nonce = roll,
 		.start = id % 5 * 64,
 		.pages = (uint32_t)(id % WORLD_PAGES_MOST),
+		.file_pages = (uint32_t)(id % WORLD_PAGES_MOST + id % 3),
 		.generation = 1 + id / 1000,
 		.file_bytes = roll >> 20,
 		.whole_id = id % 11 ? 0 : UINT64_MAX - id,
@@ -120,7 +121,7 @@ static inline bool world_same(const struct catalogue_row *a, const struct catalo
 {
 	return a->id == b->id && a->nonce == b->nonce && a->start == b->start && a->consumed == b->consumed &&
 	       a->generation == b->generation && a->file_bytes == b->file_bytes && a->whole_id == b->whole_id &&
-	       a->created_s == b->created_s && a->written_s == b->written_s && a->pages == b->pages && a->flags == b->flags &&
+	       a->created_s == b->created_s && a->written_s == b->written_s && a->pages == b->pages && a->file_pages == b->file_pages && a->flags == b->flags &&
 	       a->whole_count == b->whole_count && a->alias_count == b->alias_count && a->absent_bytes == b->absent_bytes &&
 	       !memcmp(&a->endpoint, &b->endpoint, sizeof(a->endpoint)) && !memcmp(&a->parent, &b->parent, sizeof(a->parent)) &&
 	       (!a->pages || !memcmp(a->keys, b->keys, a->pages * sizeof(*a->keys))) &&

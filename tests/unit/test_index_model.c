@@ -4,7 +4,7 @@
  *
  * The model is a list of values by entry number, over a fixed random tree of keys. It does what a store would do with
  * the index: plans that add values, commit in two halves, abort; readers that pin and touch; evictions, whose choice it
- * does not predict but judges. Every few steps all keys are compared, all invariants are walked, and an index rebuilt
+ * does not predict but judges. Values move between slots and places all the time. Every few steps all keys are compared, all invariants are walked, and an index rebuilt
  * from a copy of the tables must describe itself like the live one.
  *
  *	test_index_model [seed [steps]]
@@ -21,7 +21,7 @@
 #include "tests/unit/index_world.h"
 
 #define NODES 220u
-#define VALUES 700u
+#define VALUES 900u
 #define RECORDS 300u
 #define GROUPS 24u
 #define PLAN_VALUES 256u
@@ -58,7 +58,7 @@ struct reader {
 struct model {
 	struct world w;
 	uint64_t seed;
-	uint32_t n_values, page_room, busy;
+	uint32_t n_values, page_room, busy; /* n_values: slots and places */
 	struct node nodes[NODES];
 	struct value values[VALUES];
 	struct plan plans[GROUPS];
@@ -66,7 +66,7 @@ struct model {
 	uint32_t quarantined[VALUES], quarantined_n;
 	struct index_sink sink;
 	uint32_t last_freed[VALUES], last_freed_n;
-	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, by_key[3];
+	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, moved, by_key[3];
 };
 
 static uint32_t rnd(struct model *m, uint32_t n)
@@ -695,6 +695,29 @@ static void empty_place(struct model *m)
 	m->emptied += m->last_freed_n;
 }
 
+/* A settled value, whatever its record is about: to a place, or back while that leaves the plans their room. */
+static void move_value(struct model *m)
+{
+	uint32_t from = rnd(m, m->n_values), room = m->page_room * 12 + m->w.layout->row_columns;
+	const struct entry *e = &m->w.tables.entries[from];
+
+	if (!m->values[from].there || e->state != ENTRY_VALUE || e->group)
+		return;
+	if (from >= m->w.first_place && m->w.free_count <= room * m->busy)
+		return;
+	uint32_t record = e->record, page = e->page, to = world_move(&m->w, from);
+
+	if (to == INDEX_NONE)
+		return;
+	m->values[to] = m->values[from];
+	m->values[from].there = false;
+	e = &m->w.tables.entries[to];
+	assert_int_equal(e->record, record);
+	assert_int_equal(e->page, page);
+	assert_int_equal(m->w.tables.entries[from].state, ENTRY_FREE);
+	m->moved++;
+}
+
 static void coldest(struct model *m)
 {
 	uint32_t age, n = m->last_freed_n;
@@ -804,6 +827,8 @@ static void step(struct model *m)
 	struct plan *p = &m->plans[rnd(m, GROUPS)];
 
 	m->last_freed_n = 0;
+	for (uint32_t moves = rnd(m, 4); moves; moves--)
+		move_value(m);
 	switch (rnd(m, 16)) {
 	case 0 ... 7:
 		if (p->group && p->stale && !p->committed)
@@ -823,7 +848,7 @@ static void step(struct model *m)
 		get(m);
 		break;
 	case 11 ... 12:
-		if (m->w.free_count < m->n_values * 3 / 5)
+		if (m->w.free_count < m->w.first_place * 3 / 5 || m->w.free_places_count < m->w.places / 4)
 			evict(m);
 		break;
 	case 13:
@@ -883,7 +908,8 @@ static void drain(struct model *m)
 	while (index_evict_page(m->w.index, NULL, NULL, &m->sink) == 0);
 	index_check(m->w.index);
 	/* Everything went: nothing has leaked. */
-	assert_int_equal(m->w.free_count, m->n_values);
+	assert_int_equal(m->w.free_count, m->w.first_place);
+	assert_int_equal(m->w.free_places_count, m->w.places);
 	assert_int_equal(m->w.index->counters.records, 0);
 	assert_int_equal(m->w.told_pages, 0);
 	assert_int_equal(m->w.index->counters.pages, 0);
@@ -903,9 +929,9 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 
 	fprintf(stderr, "seed %llu, %u hollow entries\n", (unsigned long long)seed, hollow);
 	m->seed = seed * 2 + 1;
-	assert_true(values <= VALUES);
-	m->n_values = values;
-	world_init(&m->w, layout, RECORDS, GROUPS, values, hollow, MAP_PRIVATE);
+	m->n_values = values + values / 4;
+	assert_true(m->n_values <= VALUES);
+	world_init_places(&m->w, layout, RECORDS, GROUPS, values, values / 4, hollow, MAP_PRIVATE);
 	m->page_room = m->w.layout->page_columns;
 	m->sink = (struct index_sink){freed, m};
 	for (unsigned i = 0; i < 8; i++)
@@ -913,6 +939,7 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	grow_tree(m);
 	for (uint32_t s = 0; s < given_steps; s++) {
 		step(m);
+		world_check_losses(&m->w);
 		if (s % 16 == 0) {
 			index_check(m->w.index);
 			world_check_news(&m->w);
@@ -925,11 +952,11 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	drain(m);
 	fprintf(stderr,
 		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu emptied, %llu rings, %llu held, hollow up to %llu, "
-		"%llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy\n",
+		"%llu moved, %llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy\n",
 		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
 		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->emptied,
 		(unsigned long long)m->wholes, (unsigned long long)m->held, (unsigned long long)m->hollows,
-		(unsigned long long)m->rebuilds, (unsigned long long)m->resets, (unsigned long long)m->retired,
+		(unsigned long long)m->moved, (unsigned long long)m->rebuilds, (unsigned long long)m->resets, (unsigned long long)m->retired,
 		(unsigned long long)m->by_key[INDEX_REMOVED], (unsigned long long)m->by_key[INDEX_ABSENT],
 		(unsigned long long)m->by_key[INDEX_BUSY]);
 	world_deinit(&m->w);

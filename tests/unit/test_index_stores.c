@@ -25,6 +25,7 @@
 
 #define NODES 60u
 #define VALUES 230u
+#define PLACES 60u
 #define RECORDS 60u
 #define GROUPS 4u
 #define GROUP_VALUES 64u
@@ -54,7 +55,8 @@ struct work {
 	struct put puts[GROUPS];
 	uint32_t reader; /* a record held by a reader, INDEX_NONE */
 	bool ring;       /* the eviction under way is of one WHOLE ring */
-	uint64_t stores, joins;
+	bool moving;     /* the operation under way moves a value */
+	uint64_t stores, joins, moves;
 };
 
 /* ---- stepping -------------------------------------------------------------------------------------------------- */
@@ -177,7 +179,13 @@ static void judge(struct work *k, const char *before, const char *after, bool ev
 		count_lines(before, there, after, &in, &all); /* what goes, may go one by one, but not out of a ring */
 		if (eviction && k->ring && in && in != all)
 			fail_msg("store %u left %u of %u values of a ring", i, in, all);
-		if (!eviction && in != all && in)
+		if (k->moving) { /* it is always there, once */
+			uint32_t moved;
+
+			count_lines(after, there, before, &moved, &all);
+			if (moved + in != all)
+				fail_msg("store %u left %u and made %u of %u values that move", i, in, moved, all);
+		} else if (!eviction && in != all && in)
 			fail_msg("store %u took %u of %u values away", i, all - in, all);
 		free(there);
 		twin_deinit(&t, &w, false);
@@ -340,11 +348,25 @@ static bool note_ring(void *context, uint32_t entry)
 
 static void remove_one(struct work *k)
 {
-	uint32_t entry = roll_to(&k->seed, VALUES);
+	uint32_t entry = roll_to(&k->seed, VALUES + PLACES);
 	const struct entry *e = &k->w.tables.entries[entry];
 
 	if (e->state == ENTRY_VALUE && e->group == 0 && index_record_current(k->w.index, e->record))
 		index_value_drop(k->w.index, entry, false, &k->sink);
+}
+
+static void move_one(struct work *k)
+{
+	uint32_t entry = roll_to(&k->seed, VALUES + PLACES);
+
+	for (uint32_t tries = 0; tries < VALUES + PLACES; tries++, entry = (entry + 1) % (VALUES + PLACES)) {
+		const struct entry *e = &k->w.tables.entries[entry];
+
+		if (e->state == ENTRY_VALUE && e->group == 0) {
+			k->moves += world_move(&k->w, entry) != INDEX_NONE;
+			return;
+		}
+	}
 }
 
 static void remove_key(struct work *k)
@@ -412,6 +434,9 @@ static void operate(struct work *k, uint32_t what, struct put *p)
 	case 13:
 		hold_or_not(k);
 		break;
+	case 14:
+		move_one(k);
+		break;
 	default:
 		p->group = (uint32_t)(p - k->puts) + 1;
 		p->stale = false;
@@ -434,7 +459,10 @@ static void one(struct work *k)
 		what = 8;
 	if (roll_to(&k->seed, 6) == 0)
 		what = roll_to(&k->seed, 8) ? 11 + roll_to(&k->seed, 3) : 10;
-	eviction = what <= 6 || what > 10;
+	if (roll_to(&k->seed, 5) == 0)
+		what = 14;
+	k->moving = what == 14;
+	eviction = what <= 6 || (what > 10 && !k->moving);
 	k->ring = false;
 	k->w.index->gathered = 0;
 
@@ -474,7 +502,7 @@ static void run(const char *layout, uint32_t hollow)
 	k->reader = INDEX_NONE;
 	for (unsigned i = 0; i < 8; i++)
 		roll(&k->seed);
-	world_init(&k->w, layout, RECORDS, GROUPS, VALUES, hollow, MAP_PRIVATE);
+	world_init_places(&k->w, layout, RECORDS, GROUPS, VALUES, PLACES, hollow, MAP_PRIVATE);
 	k->sink = (struct index_sink){freed, k};
 	for (uint32_t i = 0; i < NODES; i++) {
 		k->key[i] = key_of(seed + i);
@@ -486,7 +514,7 @@ static void run(const char *layout, uint32_t hollow)
 	assert_ptr_not_equal(snapshots, MAP_FAILED);
 	for (uint32_t i = 0; i < given_steps; i++)
 		one(k);
-	fprintf(stderr, "  %llu stores\n", (unsigned long long)k->stores);
+	fprintf(stderr, "  %llu stores, %llu moves\n", (unsigned long long)k->stores, (unsigned long long)k->moves);
 	munmap(snapshots, SNAPSHOTS * k->w.tables.bytes);
 	world_deinit(&k->w);
 	free(k);

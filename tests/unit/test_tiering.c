@@ -3,6 +3,7 @@
  * Memory over disk: what is written and when, what leaves memory, what leaves the disk, and what becomes of files when records
  * change under them.
  */
+#include "store/victim.h"
 #include "tests/unit/tiering_world.h"
 
 static struct world world;
@@ -375,7 +376,7 @@ static void test_no_space(void **state)
 	world_await(w, w->t->error == ENOSPC && !w->t->writes);
 	world_lock(w);
 	pause = w->t->retry_pause_ns;
-	assert_true(pause >= 100000000 && w->t->full && !w->t->closed);
+	assert_true(pause >= 100000000 && !w->t->closed);
 	assert_int_equal(w->t->failures, 0);
 	assert_int_equal(w->t->dirty_bytes, 16 * 4096);
 	world_unlock(w);
@@ -384,7 +385,6 @@ static void test_no_space(void **state)
 	world_await(w, w->t->dirty_bytes == 0);
 	world_lock(w);
 	assert_int_equal(w->t->error, 0);
-	assert_false(w->t->full);
 	w->t->draining--;
 	world_unlock(w);
 	world_idle(w);
@@ -639,6 +639,113 @@ static void test_by_hand(void **state)
 	world_close(w);
 }
 
+/* When the time is short the newest endpoint comes first, and before it what it stands on. */
+static void test_newest_first(void **state)
+{
+	struct key key;
+
+	(void)state;
+	world_open(w, &plain);
+	gate_set(true, 0);
+	for (uint32_t chain = 1; chain < 40; chain++)
+		assert_true(world_put(w, chain, 0, 8, 0));
+	assert_true(world_put(w, 5, 8, 8, 0));
+	world_lock(w);
+	w->t->draining++;
+	w->t->drain_newest++;
+	world_unlock(w);
+	mover_ask(w->f.host);
+	world_await(w, w->t->writes == SPILL_WRITES_MOST);
+	world_lock(w);
+	assert_non_null(tiering_file(w->t, world_record(w, 5, 7))->writing);
+	assert_non_null(tiering_file(w->t, world_record(w, 5, 15))->writing);
+	assert_non_null(tiering_file(w->t, world_record(w, 39, 7))->writing);
+	assert_null(tiering_file(w->t, world_record(w, 1, 7))->writing);
+	world_unlock(w);
+	gate_set(false, 0);
+	world_await(w, !w->t->dirty_bytes);
+	world_lock(w);
+	w->t->draining--;
+	w->t->drain_newest--;
+	key = fixture_key(1, 7);
+	assert_int_equal(w->spilled_events, 40);
+	assert_memory_not_equal(&w->spilled[0], &key, sizeof(key));
+	world_unlock(w);
+	world_idle(w);
+	world_check(w);
+	world_close(w);
+}
+
+/* A grant is emptied for another size or namespace: what is clean goes on on disk, what is dirty is written first. */
+static void test_emptied(void **state)
+{
+	struct victim victim;
+	uint64_t pages;
+
+	(void)state;
+	world_open(w, &hybrid);
+	for (uint32_t chain = 1; chain < 20; chain++)
+		assert_true(world_put(w, chain, 0, 64, 0));
+	pages = fixture_report(&w->f).pages;
+	/* All grants but those of pages that have some are empty: take one that is not. */
+	victim = (struct victim){ .old = 0 };
+	world_lock(w);
+	for (uint32_t id = 0; id < slots_grant_limit(w->f.space->slots); id++) {
+		struct slots_grant g;
+
+		if (slots_grant_get(w->f.space->slots, id, &g) && g.free < g.slots) {
+			victim.id = id;
+			victim.generation = g.generation;
+		}
+	}
+	world_unlock(w);
+	assert_true(victim_close(w->f.space, &victim));
+	gate_set(true, 0);
+	assert_false(victim_empty(w->f.space, &victim, NULL)); /* dirty */
+	world_await(w, w->t->writes > 0);
+	gate_set(false, 0);
+	world_drain(w);
+	assert_true(victim_close(w->f.space, &victim));
+	assert_true(victim_empty(w->f.space, &victim, NULL));
+	world_check(w);
+	assert_int_equal(fixture_report(&w->f).pages, pages);
+	assert_int_equal(fixture_report(&w->f).stats.values_evicted, 0);
+	world_lock(w);
+	assert_true(w->t->places_used > 0);
+	slots_grant_reopen(w->f.space->slots, victim.id);
+	world_unlock(w);
+	world_close(w);
+}
+
+/* Values of a size that has enough room are in nobody's way. */
+static void test_sizes(void **state)
+{
+	const struct slots_filter any = { NULL };
+	struct world_options o = hybrid;
+	uint32_t free, chain;
+
+	(void)state;
+	o.classes = CLASS_KV "," CLASS_STATE "," CLASS_IX;
+	world_open(w, &o);
+	for (chain = 1; chain < 200; chain++) {
+		assert_int_equal(put_chain(w->s, ++w->plan, chain, 0, 2, 5, 0, &w->r), 0);
+		commit_all(w->s, w->plan, 1);
+	}
+	assert_true(world_put_row(w, 190, 1));
+	world_drain(w);
+	world_lock(w);
+	free = slots_free_count(w->f.space->slots, 1, 0, any);
+	assert_int_equal(demote_make_room(w->t, 1, 0, free + 1, any), free + 1);
+	free = slots_free_count(w->f.space->slots, 0, 0, any);
+	for (uint32_t i = 0; i < 7; i++) /* all of one, and the other stays */
+		demote_make_room(w->t, 0, 0, free + 398, any);
+	assert_int_equal(slots_free_count(w->f.space->slots, 0, 0, any), free + 398);
+	assert_int_equal(w->t->clean_bytes, 398 * 4096);
+	world_unlock(w);
+	world_check(w);
+	world_close(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -660,6 +767,9 @@ int main(void)
 		cmocka_unit_test(test_twins),
 		cmocka_unit_test(test_disk_only),
 		cmocka_unit_test(test_by_hand),
+		cmocka_unit_test(test_newest_first),
+		cmocka_unit_test(test_emptied),
+		cmocka_unit_test(test_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
