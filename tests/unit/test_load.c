@@ -359,7 +359,10 @@ static void the_disk_errs_always(void **state)
 	assert_true(call.handle_ended);
 	release(s, 2);
 	world_await_loads(w);
-	assert_int_equal(fixture_report(&w->f).stats.loads_failed, PAGES);
+	struct space_report r = fixture_report(&w->f);
+
+	assert_true(r.stats.loads_failed > 0);
+	assert_int_equal(r.stats.loads_failed + r.stats.loads_cancelled, PAGES); /* the handle's end cancels what is not read yet */
 	world_get(s, 3, 1, PAGES, &start);
 	assert_int_equal(start.raw_prefix_hit_len, 0);
 	end(w, s, NULL);
