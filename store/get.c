@@ -362,7 +362,6 @@ static void note_missing(struct get_start *call, uint32_t entry, uint64_t *noted
 	struct session *s = call->session;
 	uint32_t grant;
 
-	/* in a tiered namespace it may lie elsewhere by now: its transfer looks again */
 	if (entry == INDEX_NONE || (s->space->tiering && tiering_is_place(s->space->tiering, entry)))
 		return;
 	grant = slots_grant_of(s->space->slots, entry);
@@ -388,12 +387,27 @@ static void note_missing_rows(struct get_start *call, uint64_t *noted)
 							       layout_column(layout, c, s->share[c]), NULL), noted);
 }
 
+/* Under the lock: where number @i of the handle's entries is now; with a disk tier it may have moved since it was looked up, and its
+ * grant may be another's. *run goes on as @i does. */
+static uint32_t entry_now(const struct get_start *call, size_t i, uint32_t *run)
+{
+	const struct session *s = call->session;
+	const struct handle *h = call->h;
+	uint32_t key = h->first + (uint32_t)(i / h->columns), class_index = h->class_of[i % h->columns];
+
+	while (h->runs[*run].end <= key)
+		++*run;
+	return index_value(s->space->index, h->runs[*run].record, (uint16_t)(h->runs[*run].page + key - h->runs[*run].first),
+			   layout_column(s->space->layout, class_index, s->share[class_index]), NULL);
+}
+
 /* Ranges that hold what may be transferred and that the session has not acknowledged. */
 static void list_missing(struct get_start *call, uint32_t deepest)
 {
 	struct space *space = call->session->space;
 	const struct handle *h = call->h;
 	size_t count = (size_t)(deepest + 1 - h->first) * h->columns, i = 0;
+	uint32_t run = h->run_at;
 	uint64_t noted[SLOTS_MAX_GRANTS / 64];
 	bool all;
 
@@ -409,7 +423,7 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 
 		lock_take(&space->lock);
 		for (; i < end; i++)
-			note_missing(call, h->entries.at[i], noted);
+			note_missing(call, space->tiering ? entry_now(call, i, &run) : h->entries.at[i], noted);
 		lock_drop(&space->lock);
 	}
 	lock_take(&space->lock);

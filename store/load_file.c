@@ -24,6 +24,7 @@ struct file_read {
 	struct lock lock; /* LOCK_QUEUE: ended, abandoned */
 	struct lock_cond cond;
 	bool ended, abandoned;
+	uint64_t file; /* its id */
 	void *memory;
 	uint64_t bytes; /* of it */
 	uint32_t place[READ_VALUES];
@@ -125,6 +126,7 @@ static int read_once(struct file_read *r, uint32_t number)
 	uint64_t deadline_ns = clock_now_ns() + READ_NS;
 
 	r->ended = false;
+	r->file = f->id;
 	r->read.job = (struct disk_job){
 		.kind = DISK_JOB_READ,
 		.dir = t->dir,
@@ -234,6 +236,8 @@ ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation
 		tiering_result(t, -EIO, true);
 		return -EIO;
 	}
+	if (r->read.job.done && load_error_of_file(error))
+		load_lose_file(t, number, r->file);
 	if (r->read.job.done && disk_error(r))
 		tiering_result(t, disk_error(r), true);
 	n = r->read.job.done ? copy(r, to, bytes) : error;

@@ -44,6 +44,63 @@ void load_lose(struct tiering *t, uint32_t place)
 	index_value_drop(space->index, place, false, &sink);
 }
 
+/* Under the lock: one value of a file that is not there or damaged as a whole. One in memory is not on disk then. */
+static void lose_copy(struct tiering *t, uint32_t record, uint32_t page, uint32_t column)
+{
+	struct index_sink sink = space_sink(t->space);
+	bool committed;
+	uint32_t entry = index_value(t->space->index, record, (uint16_t)page, column, &committed);
+
+	if (entry == INDEX_NONE || !committed)
+		return;
+	if (!tiering_is_place(t, entry)) {
+		if (tiering_is_clean(t, entry))
+			tiering_make_dirty(t, entry);
+		return;
+	}
+	t->space->stats.loads_failed++;
+	index_value_drop(t->space->index, entry, false, &sink);
+}
+
+bool load_error_of_file(int error)
+{
+	return error == -EBADMSG || error == -ENOENT;
+}
+
+/* Under the lock: is it still the record's? A write has made another one since, or the record went. */
+static bool file_of(struct tiering *t, uint32_t record, uint64_t id)
+{
+	return !t->closed && tiering_file(t, record)->id == id && index_record(t->space->index, record)->state == RECORD_LIVE &&
+	       index_record_current(t->space->index, record);
+}
+
+void load_lose_file(struct tiering *t, uint32_t record, uint64_t id)
+{
+	struct space *space = t->space;
+	const struct layout *layout = space->layout;
+	uint32_t page = UINT32_MAX, pages = INDEX_STEP_KEYS / (layout->page_columns ? layout->page_columns : 1);
+
+	lock_assert_none_held();
+	while (page) {
+		lock_take(&space->lock);
+		const struct record *r = index_record(space->index, record);
+		bool there = file_of(t, record, id);
+
+		for (uint32_t c = 0; c < layout->row_columns && there && page == UINT32_MAX; c++)
+			lose_copy(t, record, INDEX_PAGE_ROW, c);
+		page = !there ? 0 : page < r->pages ? page : r->pages;
+		for (uint32_t n = 0; page && n < (pages ? pages : 1); n++) {
+			page--;
+			for (uint32_t c = 0; c < layout->page_columns && file_of(t, record, id); c++)
+				lose_copy(t, record, page, c);
+		}
+		if (file_of(t, record, id))
+			tiering_consider(t, record);
+		space_room(space);
+		lock_drop(&space->lock);
+	}
+}
+
 /* ---- giving --------------------------------------------------------------------------------------------------------- */
 
 /* Takes the loads of one record out of the queue, those of the first. Those that nobody wants any more end at once. Returns
@@ -106,6 +163,8 @@ static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32
 		return NULL;
 	job->tiering = t;
 	job->wanted = count;
+	job->record = record;
+	job->file = f->id;
 	job->keys = (struct key *)&job->values[count];
 	job->read = (struct disk_read){
 		.job = {
@@ -274,6 +333,8 @@ static void job_done(struct disk_job *disk_job)
 	}
 	if (worst || (failing && !disk_job->result))
 		tiering_result(t, worst, true);
+	if (load_error_of_file(disk_job->result))
+		load_lose_file(t, job->record, job->file);
 	free(job);
 	tiering_job_ended(t);
 }

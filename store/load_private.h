@@ -53,6 +53,8 @@ struct loads {
 struct load_job {
 	struct disk_read read; /* first; values[].context: the load's number */
 	struct tiering *tiering;
+	uint32_t record;
+	uint64_t file; /* id of its file */
 	uint32_t wanted; /* loads of it that somebody wants and that have their place */
 	struct key *keys;
 	struct disk_read_value values[];
@@ -79,5 +81,9 @@ void load_lose(struct tiering *t, uint32_t place);
  * nothing about the value. */
 bool load_error_of_disk(int error);
 bool load_error_of_value(int error);
+/* An error of a read as a whole: is the file not to be used any more? */
+bool load_error_of_file(int error);
+/* What of a record is in its file @id alone goes, what is in memory is to be written. In bounded stays; without the lock. */
+void load_lose_file(struct tiering *t, uint32_t record, uint64_t id);
 
 #endif
