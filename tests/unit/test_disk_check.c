@@ -741,7 +741,7 @@ static void test_faults(void **state)
 
 	(void)state;
 	for (unsigned k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
-		for (unsigned n = 1; n <= (k < 4 ? 21 : 3); n = n < 3 ? n + 1 : n * 5 / 3) {
+		for (unsigned n = 1; n <= (k < 4 ? 21 : 3); n = n < 3 ? n + 2 : 2 * n + 2) {
 			struct fault_world f;
 			char spec[64];
 
