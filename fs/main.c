@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * prefixfsd: the daemon. Called by a user it becomes the parent; the parent calls it again as the serving process. With
- * --fsck it looks at record files that no daemon has, and serves nothing.
+ * --fsck it looks at record files that no daemon has, and serves nothing; what begins with --bench is for prefixfs bench disk.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "fs/bench.h"
 #include "fs/config.h"
 #include "fs/fsck.h"
 #include "fs/log.h"
@@ -21,6 +22,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "--fsck"))
 		return fsck_main(argc - 2, argv + 2);
+	if (argc > 1 && !strcmp(argv[1], "--bench-checksum"))
+		return bench_checksum_main(argc - 2, argv + 2);
+	if (argc > 1 && !strcmp(argv[1], "--bench-records"))
+		return bench_records_main(argc - 2, argv + 2);
 	config_init(&config);
 	int r = config_parse_args(&config, argc, argv, &action, &why);
 	if (!r && action == CONFIG_HELP) {
