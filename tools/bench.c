@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view: measure the control path and the mount, a figure a line.
+ * bench control, bench view, bench disk: measure the control path, the mount and the disk tier, a figure a line.
  */
 #include "tools/bench.h"
 
@@ -153,6 +153,8 @@ int command_bench(const struct command *self, int argc, char **argv)
 		{"bench control", "", "the control path: batches of 1,000 keys, memory of the index, fairness", NULL,
 			control},
 		{"bench view", "", "the mount: listing and looking at a million records, names that go", NULL, view},
+		{"bench disk", "", "the disk tier: writing and reading beside fio, restarts, the control path meanwhile", NULL,
+			bench_disk},
 		{0},
 	};
 

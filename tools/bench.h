@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control and bench view: what their figures share.
+ * bench control, bench view, bench disk: what their figures share.
  */
 #ifndef PREFIXFS_TOOLS_BENCH_H
 #define PREFIXFS_TOOLS_BENCH_H
@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "fs/client/prefixfs.h"
@@ -46,6 +47,9 @@ struct bench_daemon_options {
 	uint64_t memory;
 	bool populate;
 	const char *hugepages;
+	const char *disk; /* folder of record files; NULL: no disk tier, and the rest means nothing */
+	uint64_t disk_bytes, disk_workers;
+	bool durable; /* durability data */
 };
 
 /* Starts a daemon on a mount of its own. 0, or 1 after a sentence (none with @quiet). */
@@ -54,6 +58,11 @@ int bench_daemon_start(struct bench_daemon *daemon, const struct bench_daemon_op
 int bench_daemon_use(struct bench_daemon *daemon, const char *mount);
 /* Unmounts and removes what bench_daemon_start made. */
 void bench_daemon_stop(struct bench_daemon *daemon);
+/* Makes a folder in @dir, which goes with bench_scratch_remove, or when a signal ends this program. One at a time. */
+int bench_scratch_make(const char *dir, char path[PATH_MAX]);
+void bench_scratch_remove(void);
+/* With everything in it, but for what is mounted there. */
+void bench_folder_remove(const char *path);
 /* Makes a namespace with one dense class of @planes planes of @plane_bytes. @floor 0 = the daemon's default. */
 int bench_namespace(
 	const struct bench_daemon *daemon, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor);
@@ -64,6 +73,23 @@ int bench_memory(const struct bench_daemon *daemon, uint64_t *bytes);
 uint64_t bench_cpu_ns(pid_t pid);
 /* Counter of a namespace's stats, -1 if there is none. */
 int64_t bench_counter(const struct bench_daemon *daemon, const char *ns, const char *name);
+/* Number of the line `disk` in tiers, as "written", "yes" being 1; -1 if there is none. */
+int64_t bench_disk_word(const struct bench_daemon *daemon, const char *name);
+
+/* ---- bench_child.c ---------------------------------------------------------------------------------------------- */
+
+/* A program that this one runs, and which ends with it. */
+struct bench_child {
+	pid_t pid;
+	FILE *out; /* its standard output */
+};
+
+/* @argv ends with NULL; argv[0] is looked for in PATH. @quiet: what it says on standard error is not shown. */
+int bench_child_start(struct bench_child *child, const char *const *argv, bool quiet);
+/* Waits for its end. Its exit status, or 255. */
+int bench_child_end(struct bench_child *child);
+/* The daemon's program: beside this one, or the one in PATH. Static storage. */
+const char *bench_daemon_program(void);
 
 /* ---- bench_fill.c ----------------------------------------------------------------------------------------------- */
 
@@ -102,5 +128,7 @@ int bench_view(const struct bench_options *options);     /* all of bench view, w
 int bench_events(const struct bench_options *options);   /* events_per_s */
 int bench_scrapes(const struct bench_options *options);  /* metrics_10hz_cpu_percent */
 int bench_cat(const struct bench_options *options);      /* cat_pages_gbps, memcpy_gbps */
+/* All of bench disk: tools/bench_disk.h. */
+int bench_disk(const struct command *self, int argc, char **argv);
 
 #endif

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,35 +21,45 @@
 #define START_S 30u
 #define STOP_TRIES 1000u
 
-/* The daemon that runs now, for the signal handler. */
+/* The daemon that runs now and the folder that is to go, for the signal handler. */
 static struct bench_daemon *running;
+static char scratch[PATH_MAX];
+
+/* The daemon has been unmounted: waits for its end, which removes what it has in there, and takes the rest away. */
+static void await_daemon(const struct bench_daemon *d, const char *run)
+{
+	for (unsigned i = 0; i < STOP_TRIES && (rmdir(run) && errno != ENOENT); i++)
+		usleep(10000);
+	rmdir(d->mount);
+	rmdir(d->folder);
+}
 
 /* Ended from outside: take the mount and the folders away, with what a handler may call. */
 static void take_away(int number)
 {
-	char mount[PATH_MAX], run[PATH_MAX];
-	const struct bench_daemon *d = running;
+	char run[PATH_MAX];
+	const struct bench_daemon *d = running && running->folder[0] ? running : NULL;
 
-	if (d && d->folder[0]) {
-		memcpy(mount, d->mount, sizeof(mount));
+	if (d) {
 		strcpy(run, d->folder);
 		strcat(run, "/run");
-		umount2(mount, MNT_DETACH);
-		/* The daemon's end comes after that of our sessions: a child that has none of them waits for it. */
-		if (fork() > 0)
-			_exit(128 + number);
-		close_range(0, ~0u, 0);
-		for (unsigned i = 0; i < STOP_TRIES && (rmdir(run) && errno != ENOENT); i++)
-			usleep(10000);
-		rmdir(mount);
-		rmdir(d->folder);
+		umount2(d->mount, MNT_DETACH);
 	}
+	/* The daemon's end comes after that of our sessions: a child that has none of them waits for it. */
+	if ((!d && !scratch[0]) || fork() > 0)
+		_exit(128 + number);
+	setsid();
+	close_range(0, ~0u, 0);
+	if (d)
+		await_daemon(d, run);
+	if (scratch[0])
+		execl("/bin/rm", "rm", "-rf", "--", scratch, NULL);
 	_exit(128 + number);
 }
 
 static void watch_signals(struct bench_daemon *d)
 {
-	const struct sigaction action = {.sa_handler = d ? take_away : SIG_DFL};
+	const struct sigaction action = {.sa_handler = d || scratch[0] ? take_away : SIG_DFL};
 
 	running = d;
 	sigaction(SIGINT, &action, NULL);
@@ -59,6 +70,31 @@ static void watch_signals(struct bench_daemon *d)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	return remove(path);
+}
+
+int bench_scratch_make(const char *dir, char path[PATH_MAX])
+{
+	if (host_path(path, "%s/prefixfs-bench-XXXXXX", dir))
+		return 1;
+	if (!mkdtemp(path))
+		return complain("%s: no folder can be made in it: %s", dir, strerror(errno));
+	strcpy(scratch, path);
+	watch_signals(NULL);
+	return 0;
+}
+
+void bench_scratch_remove(void)
+{
+	if (!scratch[0])
+		return;
+	bench_folder_remove(scratch);
+	scratch[0] = '\0';
+	watch_signals(NULL);
+}
+
+void bench_folder_remove(const char *path)
+{
+	nftw(path, remove_one, 64, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 static int read_serving(struct bench_daemon *d)
@@ -78,18 +114,50 @@ static int read_serving(struct bench_daemon *d)
 	return 0;
 }
 
+#define ARGUMENTS 16u
+#define ARGUMENT_BYTES (PATH_MAX + 32)
+
+struct arguments {
+	char text[ARGUMENTS][ARGUMENT_BYTES];
+	char *at[ARGUMENTS + 3];
+	unsigned count;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct arguments *a, const char *format, ...)
+{
+	va_list values;
+
+	va_start(values, format);
+	vsnprintf(a->text[a->count], sizeof(a->text[0]), format, values);
+	va_end(values);
+	a->at[a->count + 2] = a->text[a->count];
+	a->count++;
+}
+
+static void add_options(struct arguments *a, const struct bench_daemon *d, const struct bench_daemon_options *o)
+{
+	add(a, "--memory=%llu", (unsigned long long)o->memory);
+	add(a, "--populate=%s", o->populate ? "true" : "false");
+	add(a, "--run-dir=%s/run", d->folder);
+	add(a, "--hugepages=%s", o->hugepages ? o->hugepages : "auto");
+	if (!o->disk)
+		return;
+	add(a, "--disk=%s", o->disk);
+	add(a, "--disk-bytes=%llu", (unsigned long long)o->disk_bytes);
+	add(a, "--disk-workers=%llu", (unsigned long long)o->disk_workers);
+	add(a, "--durability=%s", o->durable ? "data" : "none");
+}
+
 static int run_daemon(struct bench_daemon *d, const struct bench_daemon_options *o, bool quiet)
 {
-	char program[PATH_MAX], memory[64], populate[32], run_dir[128], huge[64];
+	const char *program = bench_daemon_program();
+	struct arguments a = {.count = 0};
 	int status = 0;
 	pid_t pid;
 
-	if (host_path(program, "%s/prefixfsd", host_program_folder()))
-		return 1;
-	snprintf(memory, sizeof(memory), "--memory=%llu", (unsigned long long)o->memory);
-	snprintf(populate, sizeof(populate), "--populate=%s", o->populate ? "true" : "false");
-	snprintf(run_dir, sizeof(run_dir), "--run-dir=%s/run", d->folder);
-	snprintf(huge, sizeof(huge), "--hugepages=%s", o->hugepages ? o->hugepages : "auto");
+	add_options(&a, d, o);
+	a.at[0] = (char *)program;
+	a.at[1] = d->mount;
 	pid = fork();
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -97,8 +165,7 @@ static int run_daemon(struct bench_daemon *d, const struct bench_daemon_options 
 		if (quiet && null >= 0)
 			dup2(null, STDERR_FILENO);
 		dup2(null, STDOUT_FILENO);
-		execl(program, program, d->mount, memory, populate, run_dir, huge, NULL);
-		execlp("prefixfsd", "prefixfsd", d->mount, memory, populate, run_dir, huge, NULL);
+		execvp(program, a.at);
 		_exit(127);
 	}
 	if (pid < 0)
@@ -156,7 +223,7 @@ void bench_daemon_stop(struct bench_daemon *d)
 	/* Its memory is to be free before the next one starts. */
 	for (unsigned i = 0; serving && i < START_S * 100 && bench_cpu_ns(serving); i++)
 		usleep(10000);
-	nftw(d->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	bench_folder_remove(d->folder);
 	watch_signals(NULL);
 	*d = (struct bench_daemon){0};
 }
@@ -215,6 +282,27 @@ int64_t bench_counter(const struct bench_daemon *d, const char *ns, const char *
 	if (value)
 		n = strtoll(value, NULL, 10);
 	free(value);
+	free(text);
+	return n;
+}
+
+int64_t bench_disk_word(const struct bench_daemon *d, const char *name)
+{
+	char path[PATH_MAX], wanted[64], *text, *line, *at;
+	int64_t n = -1;
+
+	if (host_path(path, "%s/tiers", d->mount))
+		return -1;
+	snprintf(wanted, sizeof(wanted), " %s=", name);
+	text = host_read_file(path, NULL);
+	line = text ? strstr(text, "disk ") : NULL;
+	while (line && line != text && line[-1] != '\n')
+		line = strstr(line + 1, "disk ");
+	if (line)
+		line[strcspn(line, "\n")] = '\0';
+	at = line ? strstr(line, wanted) : NULL;
+	if (at)
+		n = at[strlen(wanted)] == 'y' ? 1 : strtoll(at + strlen(wanted), NULL, 10);
 	free(text);
 	return n;
 }
