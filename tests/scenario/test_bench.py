@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench control and the demo print what others read."""
+"""bench control, view and disk and the demo print what others read."""
 import json
 import os
+import shutil
+import signal
 import subprocess
+import tempfile
+import time
 
 import pytest
 
@@ -59,3 +63,85 @@ def test_demo_prints_one_object(program, build, mountable):
     result = json.loads(text)
     assert result["wrong_values"] == 0 and result["requests"] == 400 and result["evicted_values"] > 1000
     assert result["hit_ratio"] > 0.85
+
+
+def wait_until(true, what, seconds=60):
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def disk_lines(program, folder, *words, path=None):
+    program("prefixfsd")
+    env = dict(os.environ, PATH=path) if path else None
+    answer = subprocess.run([program("prefixfs"), "bench", "disk", "--dir", folder, *words], capture_output=True, text=True,
+                            check=False, env=env)
+    assert answer.returncode == 0, answer.stderr
+    assert os.listdir(folder) == [], "its folder goes"
+    return {r["figure"]: r for r in map(json.loads, answer.stdout.splitlines())}
+
+
+TINY = ("--bytes", "32M", "--page-bytes", "128K", "--pairs", "2", "--records", "64", "--record-pages", "2", "--rebuild-records", "32",
+        "--repeats", "20")
+DISK_FIGURES = {"write_vs_fio", "read_vs_fio", "write_gbps", "read_gbps", "cpu_s_per_gib", "disk_memory_mib", "write_small_vs_fio",
+                "read_small_vs_fio", "write_small_gbps", "read_small_gbps", "checksum_gbps", "restart_1m_records_s",
+                "rebuild_files_per_s"}
+
+
+@pytest.fixture
+def disk_folder(build):
+    """On a disk: where scratch folders lie may be memory."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as path:
+        yield path
+
+
+@pytest.mark.limit(400)
+def test_disk_has_its_figures(program, mountable, disk_folder):
+    rows = {}
+    for figure in ("write", "read", "cpu", "disk", "checksum", "restart", "rebuild"):
+        rows.update(disk_lines(program, disk_folder, *TINY, "--figure", figure))
+    assert set(rows) == DISK_FIGURES
+    for name, row in rows.items():
+        assert "skipped" in row or row["value"] > 0 or name == "cpu_s_per_gib", name
+    assert rows["write_gbps"]["records"] == 16 and rows["write_small_gbps"]["records"] == 16
+    assert len(rows["read_gbps"]["pairs"]) == 2 and rows["restart_1m_records_s"]["records"] == 64
+    if shutil.which("fio"):
+        for name in ("write_vs_fio", "read_vs_fio", "read_small_vs_fio"):
+            words = rows[name]["fio"]
+            assert "--nrfiles=8" in words and "--filesize=2097152" in words and "--bs=2097152" in words
+
+
+@pytest.mark.limit(300)
+def test_disk_without_fio_leaves_the_ratios_out(program, mountable, disk_folder, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("fusermount3 is looked for in PATH")
+    rows = disk_lines(program, disk_folder, *TINY, "--pairs", "1", "--figure", "write_small", path=str(tmp_path))
+    assert rows["write_small_vs_fio"]["skipped"] == "fio is not installed" and rows["write_small_gbps"]["value"] > 0
+
+
+@pytest.mark.limit(300)
+def test_disk_slowdown(program, mountable, disk_folder):
+    rows = disk_lines(program, disk_folder, "--bytes", "512M", "--page-bytes", "1M", "--pairs", "1", "--repeats", "20", "--figure",
+                      "control")
+    row = rows["control_slowdown"]
+    assert row["value"] > 0 and row["quiet_p50_us"] > 0 and row["loaded_p50_us"] > 0
+
+
+@pytest.mark.limit(300)
+def test_disk_cleans_up_when_it_is_ended(program, mountable, disk_folder):
+    program("prefixfsd")
+    process = subprocess.Popen([program("prefixfs"), "bench", "disk", "--dir", disk_folder, "--bytes", "64M", "--page-bytes", "128K",
+                                "--pairs", "100", "--figure", "write_gbps"], stdout=subprocess.DEVNULL)
+    wait_until(lambda: any(files for _, _, files in os.walk(disk_folder)), "it has begun")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 128 + signal.SIGINT
+    wait_until(lambda: os.listdir(disk_folder) == [], "its folder goes")
+
+
+def test_disk_refuses_what_has_no_room(program, disk_folder):
+    for words, said in ((["--bytes", "4T"], "are needed"), (["--bytes", "1M"], "are the least"), (["--page-bytes", "5000"], "no multiple")):
+        answer = subprocess.run([program("prefixfs"), "bench", "disk", "--dir", disk_folder, "--figure", "write_gbps", *words],
+                                capture_output=True, text=True, check=False)
+        assert answer.returncode in (1, 2) and said in answer.stderr
+    assert os.listdir(disk_folder) == []
