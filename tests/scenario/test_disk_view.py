@@ -14,6 +14,7 @@ from mounted import MiB, PLAIN_LAYOUT, STATE_LAYOUT, wait_for
 from peers import value_of
 from raw import Client, errno_of, key, name_of
 
+SESSIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "coding_sessions.jsonl")
 BYTES = 8192
 PAGES = 16
 OPTIONS = ("disk", "disk_bytes", "disk_workers", "durability", "disk_only", "disk_io", "disk_fault", "expire", "drain",
@@ -260,6 +261,33 @@ def test_a_restart_has_names_and_bytes(with_disk):
     assert header(d, record)["tiers"] == "disk", "a look at it brings nothing back"
     assert get(d) == bytes_of(keys_of(1))
     assert header(d, record)["tiers"] == "memory,disk"
+
+
+@pytest.mark.limit(120)
+def test_recorded_sessions_are_there_after_a_restart(with_disk, program):
+    """With chains longer than memory, which come in several ranges: every byte of all that was put."""
+    d = with_disk
+    prefixfs = program("prefixfs")
+
+    def replay(*more):
+        r = subprocess.run([prefixfs, "replay", SESSIONS, "--mount", d.mount, "--ns", "x", "--requests", "16", "--group-pages",
+                            "64", "--json", *more], capture_output=True, text=True, check=True)
+        return json.loads(r.stdout)
+
+    first = replay("--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
+    assert first["wrong_values"] == first["unfetched_pages"] == 0 < first["bytes_put"]
+    assert first["bytes_put"] > 64 * MiB, "memory alone would do"
+    before = int(d.stats()["bytes_spilled"])
+    assert before > 0 and command(d, "drain")[1]["left"] == 0
+    d.stop(seconds=60)
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    again = replay()
+    assert again["wrong_values"] == again["unfetched_pages"] == 0
+    # Not all of it: a put that finds no room for a second goes on without.
+    assert again["hit_ratio"] > 0.9 and again["verified_values"] >= first["verified_values"]
+    assert again["bytes_from_disk"] == int(d.stats()["bytes_promoted"]) > 0
+    assert d.stats()["waiting"] == d.stats()["slots_owed"] == "0"
 
 
 def test_a_restart_has_the_floors_that_were_chosen(with_disk):
