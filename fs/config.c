@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "store/base/cleanup.h"
+#include "store/disk_ops.h"
 #include "store/tier.h"
 
 enum param_type { PARAM_SIZE, PARAM_UINT, PARAM_MODE, PARAM_BOOL, PARAM_CHOICE, PARAM_TEXT };
@@ -477,7 +478,7 @@ static int settle_disk(struct config *config, struct why *why)
 	return r;
 }
 
-int config_settle(struct config *config, struct why *why)
+static int check_faults(const struct config *config, struct why *why)
 {
 	int r = tier_fault_check(config->memory_fault, why);
 
@@ -485,7 +486,18 @@ int config_settle(struct config *config, struct why *why)
 		why_prefix(why, "memory_fault");
 		return r;
 	}
-	r = settle_disk(config, why);
+	r = disk_ops_fault_check(config->disk_fault, why);
+	if (r)
+		why_prefix(why, "disk_fault");
+	return r;
+}
+
+int config_settle(struct config *config, struct why *why)
+{
+	int r = check_faults(config, why);
+
+	if (!r)
+		r = settle_disk(config, why);
 	if (r)
 		return r;
 	if (config->loop_threads == 0) {

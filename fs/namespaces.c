@@ -386,11 +386,13 @@ struct found {
 	struct found_one {
 		char name[HOST_MAX_NAME + 1];
 		struct layout *layout;
+		uint64_t floor; /* that it had; 0 = that is not known */
 		struct space_access access;
 	} *at;
 };
 
-static void note_found(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access)
+static void note_found(void *context, const char *name, const char *text, size_t bytes, uint64_t floor,
+	const struct space_access *access)
 {
 	struct found *found = context;
 	struct why why = WHY_INIT;
@@ -406,7 +408,7 @@ static void note_found(void *context, const char *name, const char *text, size_t
 		return;
 	}
 	struct found_one *one = &found->at[found->count++];
-	*one = (struct found_one){.layout = layout, .access = *access};
+	*one = (struct found_one){.layout = layout, .floor = floor, .access = *access};
 	snprintf(one->name, sizeof(one->name), "%s", name);
 }
 
@@ -436,16 +438,41 @@ static void restore_found(struct namespaces *n, struct found_one *one)
 	log_info("namespace %s is made again from the disk", one->name);
 }
 
-/* Those with a floor of their own first: what is left is shared by the others, whatever order they come in. */
+/* Do the floors that all of them had fit beside those that are promised already? */
+static bool floors_fit(struct namespaces *n, const struct found *found)
+{
+	struct host_report host;
+
+	host_report(n->fs->host, &host);
+	uint64_t left = host.memory_bytes - host.floors_bytes;
+	for (unsigned i = 0; i < found->count; i++) {
+		if (is_there(n, found->at[i].name))
+			continue;
+		if (found->at[i].floor > left)
+			return false;
+		left -= found->at[i].floor;
+	}
+	return true;
+}
+
+/* Each with the floor that it had, so that all have theirs again whatever order they come in. With less memory than there was
+ * those that asked for one have it, as far as they fit, and the others share what is left as new ones would. */
 static void restore_from_disk(struct namespaces *n)
 {
 	struct found found = {0};
 
 	host_disk_spaces(n->fs->host, note_found, &found);
+	bool fit = floors_fit(n, &found);
 	for (int own = 1; own >= 0; own--)
-		for (unsigned i = 0; i < found.count; i++)
-			if (found.at[i].layout && (found.at[i].layout->floor_bytes > 0) == own)
-				restore_found(n, &found.at[i]);
+		for (unsigned i = 0; i < found.count; i++) {
+			struct found_one *one = &found.at[i];
+
+			if (!one->layout || (one->layout->floor_bytes > 0) != own)
+				continue;
+			if (fit && one->floor)
+				one->layout->floor_bytes = one->floor;
+			restore_found(n, one);
+		}
 	free(found.at);
 }
 

@@ -440,8 +440,8 @@ static bool remove_name(void *context, int fd, const char *name)
 
 static void remove_all(struct disk_dir *dir)
 {
-	static const char *const ours[] = {
-		"namespace.json", "catalogue.sqlite", "catalogue.sqlite-wal", "catalogue.sqlite-shm", "catalogue.sqlite-journal"};
+	static const char *const ours[] = {"namespace.json", "namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
+		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
 	struct disk_ops *ops = dir->disk->ops;
 
 	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)

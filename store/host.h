@@ -141,9 +141,10 @@ struct host_disk_report {
 void host_disk_report(struct host *host, struct host_disk_report *ret);
 
 /* Namespaces that the directory holds: calls @found for each, which may create it (host_space_create finds its files). @text is
- * the layout's JSON. Blocks. */
+ * the layout's JSON, @floor_bytes what it was promised, 0 where that is not known. Blocks. */
 void host_disk_spaces(struct host *host,
-		      void (*found)(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access),
+		      void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
+				    const struct space_access *access),
 		      void *context);
 
 enum host_drain { HOST_DRAIN_FULL, HOST_DRAIN_NEWEST };

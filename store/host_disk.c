@@ -87,7 +87,8 @@ static char *read_whole(int dir, const char *name, size_t *bytes)
 }
 
 void host_disk_spaces(struct host *host,
-		      void (*found)(void *context, const char *name, const char *text, size_t bytes, const struct space_access *access),
+		      void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
+				    const struct space_access *access),
 		      void *context)
 {
 	DIR *dir = host->disk ? opendir(disk_path(host->disk)) : NULL;
@@ -108,7 +109,7 @@ void host_disk_spaces(struct host *host,
 		if (text && !space_json_read(text, bytes, &json, &why)) {
 			struct space_access access = { .uid = json.uid, .gid = json.gid, .mode = (mode_t)json.mode };
 
-			found(context, json.name, json.layout, strlen(json.layout), &access);
+			found(context, json.name, json.layout, strlen(json.layout), json.floor_bytes, &access);
 			free(json.layout);
 		}
 		free(text);
@@ -130,6 +131,7 @@ int tiering_save_space(struct space *space, struct why *why)
 	json.mode = access.mode;
 	json.uid = access.uid;
 	json.gid = access.gid;
+	json.floor_bytes = space_floor_bytes(space);
 	text = space_json_make(&json);
 	if (!text)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its namespace.json", space->name);

@@ -3,7 +3,7 @@
  * One namespace over memory and disk: which value is where, what is written, what leaves memory, what is read back
  * (docs/disk.md). Private to store/.
  *
- * A value has one entry in the index. Entries below space.disk_first are slots of the segment; those from there on are
+ * A value has one entry in the index. Entries below tiering.place_first are slots of the segment; those from there on are
  * *places*: numbers that stand for "on disk only". A value changes between the two with index_value_move, under the space
  * lock: the index, its words and its orders do not know the difference.
  *

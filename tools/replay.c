@@ -32,7 +32,9 @@ static const char more[] =
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
 	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
-	"clients take turns (strict). A daemon that is gone is waited for, 30 s a request; standard error says so.\n\n"
+	"clients take turns (strict). bytes_from_disk is what the daemon read back into memory meanwhile, for whomever;\n"
+	"unfetched_pages hit, and could not be read back or found no room to be read into: they are put again. A daemon that\n"
+	"is gone is waited for, 30 s a request; standard error says so.\n\n"
 	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
 	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
@@ -65,6 +67,26 @@ static int64_t counter(const char *folder, const char *small_file, const char *n
 	return n;
 }
 
+/* Of the daemon, as a replay changes them; -1: the namespace does not say. */
+struct tallies {
+	int64_t evicted, promoted, promoted_bytes;
+};
+
+static struct tallies tallies(const char *path)
+{
+	return (struct tallies){
+		.evicted = counter(path, "stats", "values_evicted"),
+		.promoted = counter(path, "stats", "values_promoted"),
+		.promoted_bytes = counter(path, "stats", "bytes_promoted"),
+	};
+}
+
+/* After a restart of the daemon the counters began anew. */
+static int64_t grown(int64_t before, int64_t now)
+{
+	return before >= 0 && now >= before ? now - before : now;
+}
+
 static double gbps(uint64_t bytes, uint64_t ns)
 {
 	return ns ? (double)bytes / (double)ns : 0;
@@ -72,7 +94,7 @@ static double gbps(uint64_t bytes, uint64_t ns)
 
 /* All that was counted; the counts of all clients together go to @sum. */
 static json_t *results(const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds,
-	int64_t evicted, struct replay_counts *sum)
+	const struct tallies *grew, struct replay_counts *sum)
 {
 	static const char *const names[] = {"get_start", "get_transfer", "release", "put_start", "put_commit"};
 	double put_gbps = 0, get_gbps = 0;
@@ -100,11 +122,16 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 		(json_int_t)sum->references, "block_hits", (json_int_t)sum->hits, "bytes_put",
 		(json_int_t)sum->bytes_put, "bytes_got", (json_int_t)sum->bytes_got, "verified_values",
 		(json_int_t)sum->verified, "wrong_values", (json_int_t)sum->wrong);
-	if (evicted >= 0)
-		json_object_set_new(out, "evicted_values", json_integer(evicted));
+	if (grew->promoted >= 0 && grew->promoted_bytes >= 0) {
+		json_object_set_new(out, "values_from_disk", json_integer(grew->promoted));
+		json_object_set_new(out, "bytes_from_disk", json_integer(grew->promoted_bytes));
+	}
+	if (grew->evicted >= 0)
+		json_object_set_new(out, "evicted_values", json_integer(grew->evicted));
 	json_object_set_new(out, "new_values", json_integer((json_int_t)sum->new_values));
 	json_object_set_new(out, "noroom_groups", json_integer((json_int_t)sum->noroom_groups));
 	json_object_set_new(out, "toobig_groups", json_integer((json_int_t)sum->toobig_groups));
+	json_object_set_new(out, "unfetched_pages", json_integer((json_int_t)sum->unfetched_pages));
 	json_object_set_new(out, "lost_plans", json_integer((json_int_t)sum->lost_plans));
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
@@ -288,7 +315,7 @@ static void *share(size_t bytes)
 }
 
 /* Prints what came of it, and writes the report if one is wanted. The exit status. */
-static int finish(struct report *report, const struct replay_shared *shared, int64_t evicted, bool json)
+static int finish(struct report *report, const struct replay_shared *shared, const struct tallies *grew, bool json)
 {
 	const struct replay_options *options = report->options;
 	struct replay_counts *sum = calloc(1, sizeof(*sum));
@@ -297,7 +324,7 @@ static int finish(struct report *report, const struct replay_shared *shared, int
 
 	if (!sum)
 		return complain("no memory");
-	result = results(shared, options->clients, options->order == ORDER_STRICT, report->seconds, evicted, sum);
+	result = results(shared, options->clients, options->order == ORDER_STRICT, report->seconds, grew, sum);
 	report->result = result;
 	report->sum = sum;
 	if (report->file) {
@@ -348,7 +375,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	struct layout_view layout;
 	struct trace trace;
 	char path[PATH_MAX];
-	int64_t evicted;
+	struct tallies before;
 	size_t bytes;
 	time_t began;
 	int r;
@@ -383,7 +410,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	shared = share(bytes);
 	if (!shared || (file && !(shared->samples = share(trace.count * sizeof(*shared->samples)))))
 		return complain("no memory for %u clients and %zu requests", options.clients, trace.count);
-	evicted = counter(path, "stats", "values_evicted");
+	before = tallies(path);
 	began = time(NULL);
 	if (file)
 		report_watch_start(&watch, path);
@@ -391,7 +418,12 @@ int command_replay(const struct command *self, int argc, char **argv)
 	r = run_clients(&trace, &layout, &options, shared, path, &watch);
 	if (!r) {
 		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
-		int64_t now = counter(path, "stats", "values_evicted");
+		struct tallies now = tallies(path);
+		const struct tallies grew = {
+			.evicted = grown(before.evicted, now.evicted),
+			.promoted = grown(before.promoted, now.promoted),
+			.promoted_bytes = grown(before.promoted_bytes, now.promoted_bytes),
+		};
 		struct report report = {
 			.file = file,
 			.trace_name = argv[0],
@@ -406,8 +438,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		};
 
 		report_watch_end(&watch);
-		/* After a restart of the daemon the counters began anew. */
-		r = finish(&report, shared, evicted >= 0 && now >= evicted ? now - evicted : now, json);
+		r = finish(&report, shared, &grew, json);
 		hint_toobig(shared, options.clients, &layout, mount, path);
 	}
 	if (file)

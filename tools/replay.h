@@ -27,6 +27,7 @@ enum replay_op {
 struct replay_counts {
 	uint64_t requests, references, hits;
 	uint64_t new_values, bytes_put, bytes_got, verified, wrong;
+	uint64_t unfetched_pages; /* that hit, but could not be read back, or found no room in time */
 	uint64_t noroom_groups, toobig_groups, lost_plans, exists, inflight;
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;

@@ -96,12 +96,15 @@ struct checked {
 	uint64_t values, wrong, bytes;
 };
 
-static void verify(struct work *w, const struct rank *rank, const struct pfs_key *keys, uint32_t pages,
+/* Looks at what was delivered of the range: offsets behind that mean nothing. The row is at the boundary. */
+static void verify(struct work *w, const struct rank *rank, const struct pfs_key *keys, const struct pfs_transfer_request *t,
 	const struct pfs_transfer_result *got, struct checked *ret)
 {
+	uint32_t first = (uint32_t)(t->from / w->page_tokens), end = (uint32_t)(got->delivered_len / w->page_tokens);
+
 	for (uint32_t c = 0; c < w->client->layout->classes; c++) {
 		bool row = rank->info.state_mask >> c & 1;
-		uint32_t n = row ? 1 : got->pages;
+		uint32_t n = row ? got->delivered_len == t->boundary : end - first;
 
 		for (uint32_t i = 0; got->offsets[c] && i < n; i++) {
 			uint64_t offset = got->offsets[c][i];
@@ -110,8 +113,7 @@ static void verify(struct work *w, const struct rank *rank, const struct pfs_key
 				continue;
 			ret->values++;
 			ret->bytes += w->client->layout->class[c].payload_bytes;
-			if (!check_value(w, row ? &keys[pages - 1] : &keys[i], c, rank->info.share[c],
-				    got->segment + offset))
+			if (!check_value(w, &keys[row ? end - 1 : first + i], c, rank->info.share[c], got->segment + offset))
 				ret->wrong++;
 		}
 	}
@@ -124,53 +126,85 @@ static int lost_plan(struct work *w)
 	return 0;
 }
 
-/* Fetches what is there and checks it; *hit is the leading run in pages. */
-static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, uint32_t pages, uint32_t *hit)
+/* Checks what a transfer gave, and gives it back. 0, 1, or -ESTALE: the plan is lost. */
+static int check_plan(struct work *w, struct rank *rank, const struct pfs_key *keys, const struct pfs_transfer_request *t,
+	const struct pfs_transfer_result *got)
+{
+	struct checked checked = {0};
+	uint64_t now;
+	int r;
+
+	verify(w, rank, keys, t, got, &checked);
+	now = clock_ns();
+	r = pfs_release(rank->session, &got->plan, 1, NULL);
+	if (r == -ESTALE)
+		return r;
+	if (r)
+		return stop_client(w, "release");
+	latency_add(&w->counts->op[REPLAY_RELEASE], clock_ns() - now);
+	w->counts->verified += checked.values;
+	w->counts->wrong += checked.wrong;
+	w->counts->bytes_got += checked.bytes;
+	return 0;
+}
+
+/* Fetches up to t->boundary, in as many ranges as the daemon makes of it: what is longer than the memory that it has to read into
+ * comes in several. t->from: how far it came; what could not be read back, or found no room in time, is not fetched. */
+static int fetch(struct work *w, struct rank *rank, const struct pfs_key *keys, struct pfs_transfer_request *t)
+{
+	struct pfs_transfer_result got = {0};
+	int r = 0;
+
+	while (t->from < t->boundary && !got.handle_ended) {
+		uint64_t now = clock_ns();
+
+		r = pfs_get_transfer(rank->session, t, &got);
+		if (r == -ESTALE)
+			return lost_plan(w);
+		if (r == -EAGAIN)
+			break;
+		if (r)
+			return stop_client(w, "get_transfer");
+		latency_add(&w->counts->op[REPLAY_GET_TRANSFER], clock_ns() - now);
+		r = got.plan ? check_plan(w, rank, keys, t, &got) : 0;
+		if (r)
+			return r == -ESTALE ? lost_plan(w) : r;
+		if (got.delivered_len <= t->from)
+			break;
+		t->from = got.delivered_len;
+	}
+	if (!got.handle_ended)
+		pfs_get_cancel(rank->session, t->handle);
+	return 0;
+}
+
+/* Fetches what is there and checks it. *hit is the leading run in pages, *have what need not be put: less where not all of it came. */
+static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, uint32_t pages, uint32_t *hit, uint32_t *have)
 {
 	struct pfs_get_request q = {.keys = keys, .key_count = pages};
 	struct pfs_transfer_request t = {0};
-	struct pfs_transfer_result got;
 	struct pfs_get_result found;
-	uint64_t begin = clock_ns(), now = begin, then;
+	uint64_t begin = clock_ns();
 	int r;
 
 	if (pfs_get_start(rank->session, &q, &found))
 		return stop_client(w, "get_start");
-	then = clock_ns();
-	latency_add(&w->counts->op[REPLAY_GET_START], then - now);
-	*hit = (uint32_t)(found.raw_prefix_hit_len / w->page_tokens);
+	latency_add(&w->counts->op[REPLAY_GET_START], clock_ns() - begin);
+	*hit = *have = (uint32_t)(found.raw_prefix_hit_len / w->page_tokens);
 	if (found.transferable_len == 0) {
 		r = pfs_get_cancel(rank->session, found.handle);
 		return r && r != -ESTALE ? stop_client(w, "get_cancel") : 0;
 	}
 	t.handle = found.handle;
 	t.boundary = t.to = found.transferable_len;
-	now = clock_ns();
-	r = pfs_get_transfer(rank->session, &t, &got);
-	if (r == -ESTALE)
-		return lost_plan(w);
-	if (r)
-		return stop_client(w, "get_transfer");
-	latency_add(&w->counts->op[REPLAY_GET_TRANSFER], clock_ns() - now);
-	if (got.plan) {
-		struct checked checked = {0};
-
-		verify(w, rank, keys, (uint32_t)(got.delivered_len / w->page_tokens), &got, &checked);
-		now = clock_ns();
-		r = pfs_release(rank->session, &got.plan, 1, NULL);
-		if (r == -ESTALE)
-			return lost_plan(w);
-		if (r)
-			return stop_client(w, "release");
-		latency_add(&w->counts->op[REPLAY_RELEASE], clock_ns() - now);
+	r = fetch(w, rank, keys, &t);
+	if (t.from > 0)
 		w->counts->get_ns += clock_ns() - begin;
-		w->counts->verified += checked.values;
-		w->counts->wrong += checked.wrong;
-		w->counts->bytes_got += checked.bytes;
+	if (t.from < t.boundary) {
+		*have = (uint32_t)(t.from / w->page_tokens);
+		w->counts->unfetched_pages += (t.boundary - t.from) / w->page_tokens;
 	}
-	if (!got.handle_ended)
-		pfs_get_cancel(rank->session, t.handle);
-	return 0;
+	return r;
 }
 
 /* ---- put -------------------------------------------------------------------------------------------------------- */
@@ -333,14 +367,14 @@ static int one_request(struct work *w, uint32_t number, const struct pfs_key *ke
 	};
 	enum replay_order order = w->client->options->order;
 	struct replay_shared *shared = w->client->shared;
-	uint32_t hit = 0, first = UINT32_MAX;
+	uint32_t hit = 0, have = 0, first = UINT32_MAX;
 	int r = 0;
 
 	if (order != ORDER_FREE)
 		await_turn(shared, number);
 	for (uint32_t i = 0; i < w->rank_count && !r && pages > 0; i++) {
-		r = get(w, &w->ranks[i], keys, pages, &hit);
-		first = hit < first ? hit : first;
+		r = get(w, &w->ranks[i], keys, pages, &hit, &have);
+		first = have < first ? have : first;
 		if (i == 0) {
 			w->counts->references += pages;
 			w->counts->hits += hit;

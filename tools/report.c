@@ -113,6 +113,7 @@ static void tiles(FILE *out, const struct report *r)
 {
 	uint64_t optimum = r->capacity_pages ? reuse_optimum(&r->reuse, r->capacity_pages, NULL) : 0;
 	const json_t *evicted = json_object_get(r->result, "evicted_values");
+	json_int_t from_disk = json_integer_value(json_object_get(r->result, "bytes_from_disk"));
 	char text[PLOT_TEXT];
 
 	fputs("<ul class=\"tiles\">\n", out);
@@ -126,6 +127,10 @@ static void tiles(FILE *out, const struct report *r)
 	tile(out, text, "requests", false);
 	unit_text(text, UNIT_BYTES, (double)r->sum->bytes_got);
 	tile(out, text, "fetched and checked", false);
+	if (from_disk > 0) {
+		unit_text(text, UNIT_BYTES, (double)from_disk);
+		tile(out, text, "read back from disk", false);
+	}
 	unit_text(text, UNIT_BYTES, (double)r->sum->bytes_put);
 	tile(out, text, "put", false);
 	if (evicted) {

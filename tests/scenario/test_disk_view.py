@@ -10,10 +10,11 @@ import subprocess
 import pytest
 
 import disk
-from mounted import STATE_LAYOUT, wait_for
+from mounted import MiB, PLAIN_LAYOUT, STATE_LAYOUT, wait_for
 from peers import value_of
 from raw import Client, errno_of, key, name_of
 
+SESSIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "coding_sessions.jsonl")
 BYTES = 8192
 PAGES = 16
 OPTIONS = ("disk", "disk_bytes", "disk_workers", "durability", "disk_only", "disk_io", "disk_fault", "expire", "drain",
@@ -48,6 +49,11 @@ def keys_of(chain, pages=PAGES):
 
 def bytes_of(keys):
     return [value_of(k, BYTES) for k in keys]
+
+
+def named_layout(name):
+    """A layout of its own for each name: a folder on the disk is that of a layout."""
+    return dict(PLAIN_LAYOUT, identity={"model": "test/" + name})
 
 
 def put(d, chain=1, ns="x"):
@@ -109,6 +115,7 @@ def test_what_makes_no_sense_without_a_folder(daemon, option):
     (["--disk-workers=17"], "disk_workers: 17 is outside 1 to 16"),
     (["--durability=much"], "durability: 'much' is not one of none|data"),
     (["--disk-io=magic"], "disk_io: 'magic' is not one of auto|uring|plain"),
+    (["--disk-fault=write:EIO,wirte:EIO"], "disk_fault: fault rule 'wirte:EIO' is not understood"),
 ])
 def test_values_that_are_refused(daemon, tmp_path, options, sentence):
     assert refusal(daemon, f"--disk={tmp_path}", *options) == f"prefixfsd: {sentence}\n"
@@ -254,6 +261,69 @@ def test_a_restart_has_names_and_bytes(with_disk):
     assert header(d, record)["tiers"] == "disk", "a look at it brings nothing back"
     assert get(d) == bytes_of(keys_of(1))
     assert header(d, record)["tiers"] == "memory,disk"
+
+
+@pytest.mark.limit(120)
+def test_recorded_sessions_are_there_after_a_restart(with_disk, program):
+    """With chains longer than memory, which come in several ranges: every byte of all that was put."""
+    d = with_disk
+    prefixfs = program("prefixfs")
+
+    def replay(*more):
+        r = subprocess.run([prefixfs, "replay", SESSIONS, "--mount", d.mount, "--ns", "x", "--requests", "16", "--group-pages",
+                            "64", "--json", *more], capture_output=True, text=True, check=True)
+        return json.loads(r.stdout)
+
+    first = replay("--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
+    assert first["wrong_values"] == first["unfetched_pages"] == 0 < first["bytes_put"]
+    assert first["bytes_put"] > 64 * MiB, "memory alone would do"
+    before = int(d.stats()["bytes_spilled"])
+    assert before > 0 and command(d, "drain")[1]["left"] == 0
+    d.stop(seconds=60)
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    again = replay()
+    assert again["wrong_values"] == again["unfetched_pages"] == 0
+    # Not all of it: a put that finds no room for a second goes on without.
+    assert again["hit_ratio"] > 0.9 and again["verified_values"] >= first["verified_values"]
+    assert again["bytes_from_disk"] == int(d.stats()["bytes_promoted"]) > 0
+    assert d.stats()["waiting"] == d.stats()["slots_owed"] == "0"
+
+
+def test_a_restart_has_the_floors_that_were_chosen(with_disk):
+    """The default depends on what was promised before, so the order of the folder decided."""
+    d = with_disk
+    floors = {}
+    for name in "abcd":  # a quarter of the budget, then half of what is left, twice
+        d.namespace(name, layout=named_layout(name))
+        floors[name] = d.stats(name)["floor_bytes"]
+    assert floors == {"a": str(16 * MiB), "b": str(16 * MiB), "c": str(16 * MiB), "d": str(8 * MiB)}
+    os.rmdir(d.path("ns", "a"))
+    wait_for(lambda: f" floors={40 * MiB} " in d.read("tiers"), 10 * d.slower, "the end of a namespace with a disk")
+    del floors["a"]
+    own = dict(named_layout("e"), memory={"floor": 10 * MiB})
+    d.namespace("e", layout=own)
+    floors["e"] = str(10 * MiB)
+    d.stop()
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert {name: d.stats(name)["floor_bytes"] for name in os.listdir(d.path("ns"))} == floors
+
+
+def test_a_restart_with_less_memory_has_all_namespaces(with_disk):
+    """Floors that were not asked for make room: what was asked for is kept, the rest shares what there is."""
+    d = with_disk
+    d.namespace("own", layout=dict(named_layout("own"), memory={"floor": 16 * MiB}))
+    for name in "ab":
+        d.namespace(name, layout=named_layout(name))
+        assert d.stats(name)["floor_bytes"] == str(16 * MiB)
+    d.stop()
+    d.options += ["--memory", "32M"]
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    floors = {name: int(d.stats(name)["floor_bytes"]) for name in os.listdir(d.path("ns"))}
+    assert sorted(floors) == ["a", "b", "own"] and floors["own"] == 16 * MiB
+    assert sum(floors.values()) <= 32 * MiB and min(floors.values()) >= 2 * MiB
 
 
 def test_a_second_signal_ends_the_writing_down(with_disk):

@@ -628,6 +628,8 @@ static void test_two_owners(void **state)
 
 static void test_foreign(void **state)
 {
+	static const char *const ours[] = {"namespace.json", "namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
+		"catalogue.sqlite-shm", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
 	struct world *w = begin(0, false, NULL);
 	struct record *r = record_make(w, 4, false, 0), *other = record_make(w, 4, false, 0);
 	struct reading *g = reading_of(w, r, 4, false);
@@ -645,6 +647,12 @@ static void test_foreign(void **state)
 	assert_non_null(strstr(why.text, path));
 	/* removing the namespace leaves that file where it is, and its folders */
 	snprintf(folder, sizeof(folder), "%s", disk_dir_path(w->dir));
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++) {
+		int fd = openat(disk_dir_fd(w->dir), ours[i], O_WRONLY | O_CREAT, 0600);
+
+		assert_true(fd >= 0);
+		close(fd);
+	}
 	disk_dir_close(&w->dir, true);
 	assert_int_equal(access(path, F_OK), 0);
 	assert_int_equal(unlink(path), 0);

@@ -232,6 +232,13 @@ static void test_faults_are_judged_at_start(void **state)
 	assert_int_equal(config_set(&config, "memory_fault", "read:EIO,read:EBANANA:3", &why), 0);
 	assert_int_equal(config_settle(&config, &why), -EINVAL);
 	assert_string_equal(why.text, "memory_fault: fault rule 'read:EBANANA:3' is not understood");
+	assert_int_equal(config_set(&config, "memory_fault", "", &why), 0);
+	assert_int_equal(config_set(&config, "disk", "/var/lib/x", &why), 0);
+	assert_int_equal(config_set(&config, "disk_fault", "write:ENOSPC:3,read:flip:1/100,seed=7", &why), 0);
+	assert_int_equal(config_settle(&config, &why), 0);
+	assert_int_equal(config_set(&config, "disk_fault", "write:ENOSPC:3,wirte:EIO", &why), 0);
+	assert_int_equal(config_settle(&config, &why), -EINVAL);
+	assert_string_equal(why.text, "disk_fault: fault rule 'wirte:EIO' is not understood");
 }
 
 /* ---- handles --------------------------------------------------------------------------------------------------- */
