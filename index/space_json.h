@@ -17,6 +17,7 @@
 struct space_json {
 	char name[SPACE_JSON_NAME];
 	uint32_t mode, uid, gid;
+	uint64_t generation; /* at least 1 */
 	char *layout; /* its JSON text, NUL-terminated; of space_json_read: the caller's, to be freed */
 };
 
