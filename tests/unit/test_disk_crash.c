@@ -20,7 +20,7 @@
 #define WHOLE_FIRST 24u /* from here to AFTER_RESET: each a WHOLE group */
 #define BLOCK 4096u
 #define ROW_BYTES 10000u
-#define ALL_NS 12000000000ull /* for one test's points */
+#define ALL_NS 10000000000ull /* for one test's points */
 
 #define CLASSES CLASS_KV "," CLASS_STATE
 
@@ -702,20 +702,33 @@ static void describe(const struct outcome *o)
 	}
 }
 
+static bool has_value(uint64_t chain, uint32_t page)
+{
+	struct key key = fixture_key(chain, page);
+	struct index_hit hit;
+
+	world_lock(r);
+	index_lookup(r->f.space->index, &key, 1, 1, &hit);
+	world_unlock(r);
+	return hit.record != INDEX_NONE && hit.complete;
+}
+
 /* What a restart finds of a group is all of it or nothing. A value that turns out to be damaged later is missing by itself. */
 static void check_groups(void)
 {
 	for (uint64_t chain = WHOLE_FIRST; chain < AFTER_RESET; chain++)
-		if (has_record(chain, 3) != has_record(chain, 11))
-			fail_msg("chain %llu: half a group", (unsigned long long)chain);
+		for (uint32_t page = 0; page < 12; page++)
+			if ((page < 4 || page >= 8) && has_value(chain, page) != has_value(chain, 0))
+				fail_msg("chain %llu: page %u and page 0 are of a group, and one is missing", (unsigned long long)chain, page);
 }
 
-static void check_restarted(const struct crash *c, bool gets, struct outcome *o)
+static void check_restarted(const struct crash *c, bool gets, bool second, struct outcome *o)
 {
 	struct disk_report report;
 
 	world_check_idle(r);
-	check_groups();
+	if (!second)
+		check_groups();
 	for (uint64_t chain = 0; gets && chain < CHAINS; chain++)
 		get(chain, chain);
 	read_all(o);
@@ -745,7 +758,7 @@ static void restart(const char *path, const struct crash *c, bool with_catalogue
 {
 	lay_down(path, c, with_catalogue);
 	begin(path);
-	check_restarted(c, gets, o);
+	check_restarted(c, gets, false, o);
 	end();
 }
 
@@ -754,13 +767,14 @@ static bool same(const struct outcome *a, const struct outcome *b)
 	return !memcmp(a, b, sizeof(*a));
 }
 
-/* Could all be read that could be read without the catalogue? Where a host crashed that is all there is to say: what is damaged is found
- * at the start without it, and leaves the tree in another way than what is found by reading. */
+/* Could all pages be read that could be read without the catalogue? Where a host crashed that is all there is to say: what is damaged is
+ * found at the start without it, and leaves the tree in another way than what is found by reading, which may cost the row of another
+ * record that it joins. */
 static bool no_less(const struct outcome *a, const struct outcome *b)
 {
 	for (uint32_t chain = 0; chain < CHAINS; chain++)
 		for (uint32_t page = 0; page < CHAIN_PAGES; page++)
-			if (a->pages[chain][page] < b->pages[chain][page] || a->rows[chain][page] < b->rows[chain][page]) {
+			if (a->pages[chain][page] < b->pages[chain][page]) {
 				print_message("chain %u, page %u\n", chain, page);
 				return false;
 			}
@@ -789,12 +803,12 @@ static void crash(const struct crash *c)
 	replay(c);
 	restart(path, c, true, gets, &with);
 	begin(path); /* what it made of it is as good as what it found */
-	check_restarted(c, false, &again);
+	check_restarted(c, false, c->lossy, &again); /* what was damaged has left its group by now */
 	end();
 	remove_tree(path);
 	restart(path, c, false, gets, &without);
 	remove_tree(path);
-	if (c->catalogue <= c->step) /* one that knows what was lost again tells less */
+	if (c->catalogue <= c->step && c->names == c->at) /* one that knows what was lost again tells less */
 		compare(&with, "with the catalogue", &without, "without", c->lossy);
 	if (!c->lossy)
 		compare(&again, "at the second start", &with, "at the first", false);
