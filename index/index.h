@@ -338,6 +338,8 @@ int index_drop_row(struct index *index, uint32_t record, const struct index_sink
 /* A new generation, which is returned: nothing that is there is found any more; what is not held by a pin or a plan goes with
  * index_retire. Pins stay good. Takes the same time however much there is. */
 uint64_t index_reset(struct index *index);
+/* An empty index is of @generation from here on, which is not 0: as it was before a restart. */
+void index_begin_at(struct index *index, uint64_t generation);
 uint64_t index_generation(const struct index *index);
 /* Is that still one of the index's own generation? */
 bool index_record_current(const struct index *index, uint32_t record);

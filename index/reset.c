@@ -15,6 +15,8 @@
  */
 #include "index/internal.h"
 
+#include <assert.h>
+
 uint64_t index_reset(struct index *index)
 {
 	uint64_t generation = index->tables->header->generation + 1;
@@ -30,6 +32,14 @@ uint64_t index_reset(struct index *index)
 	policy_lru.clear(index->rows);
 	policy_lru.clear(index->lost);
 	return generation;
+}
+
+void index_begin_at(struct index *index, uint64_t generation)
+{
+	lock_assert_held(index->guard);
+	assert(generation && !index->records_used);
+	__atomic_store_n(&index->tables->header->generation, generation, __ATOMIC_RELEASE);
+	index->era = (uint32_t)generation;
 }
 
 uint64_t index_generation(const struct index *index)

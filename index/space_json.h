@@ -18,6 +18,7 @@ struct space_json {
 	char name[SPACE_JSON_NAME];
 	uint32_t mode, uid, gid;
 	uint64_t floor_bytes; /* that it was promised, chosen or the layout's own; 0: it is not known */
+	uint64_t generation;  /* files of older ones are not served; 1 where the text does not say */
 	char *layout; /* its JSON text, NUL-terminated; of space_json_read: the caller's, to be freed */
 };
 

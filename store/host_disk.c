@@ -18,6 +18,7 @@
 #include "store/tiering.h"
 
 #define DISK_PART 10u /* of the file system is the default limit */
+#define SAVING_NS 100000000ull /* between two looks whether a namespace.json was written */
 #define DISK_END_NS 10000000000ull /* for what the workers have begun */
 
 /* ---- beginning and end ---------------------------------------------------------------------------------------------- */
@@ -118,32 +119,120 @@ void host_disk_spaces(struct host *host,
 		closedir(dir);
 }
 
-int tiering_save_space(struct space *space, struct why *why)
+/* Nobody else writes it; @generation: what it is to say. */
+static char *space_text(struct space *space, uint64_t generation)
 {
+	struct space_json json = { .layout = space->layout->json, .generation = generation };
 	struct space_access access;
-	struct space_json json = { .layout = space->layout->json };
-	int dir = disk_dir_fd(space->tiering->dir), fd, r = 0;
-	char *text;
 
-	lock_assert_none_held();
 	space_access(space, &access);
 	snprintf(json.name, sizeof(json.name), "%s", space->name);
 	json.mode = access.mode;
 	json.uid = access.uid;
 	json.gid = access.gid;
 	json.floor_bytes = space_floor_bytes(space);
-	text = space_json_make(&json);
-	if (!text)
-		return why_set(why, ENOMEM, "namespace %s: no memory for its namespace.json", space->name);
-	fd = openat(dir, "namespace.json.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || fsync(fd) ||
-	    renameat(dir, "namespace.json.tmp", dir, "namespace.json") || fsync(dir))
-		r = why_set(why, errno ? errno : EIO, "namespace %s: %s/namespace.json cannot be written: %s", space->name,
-			    disk_dir_path(space->tiering->dir), strerror(errno ? errno : EIO));
+	return space_json_make(&json);
+}
+
+/* 0, or a negative errno. */
+static int write_synced(int fd, const char *text)
+{
+	ssize_t n = fd < 0 ? -1 : pwrite(fd, text, strlen(text), 0);
+
+	if (n == (ssize_t)strlen(text) && !fsync(fd))
+		return 0;
+	return n >= 0 && n < (ssize_t)strlen(text) ? -ENOSPC : -errno;
+}
+
+/* A new file in place of the old one; on a disk that is full the old one is written over, which needs no room. */
+static int replace_text(int dir, const char *text)
+{
+	int fd = openat(dir, "namespace.json.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int r = write_synced(fd, text);
+
 	if (fd >= 0)
 		close(fd);
-	free(text);
+	if (!r)
+		return renameat(dir, "namespace.json.tmp", dir, "namespace.json") || fsync(dir) ? -errno : 0;
+	unlinkat(dir, "namespace.json.tmp", 0);
+	if (r != -ENOSPC && r != -EDQUOT)
+		return r;
+	fd = openat(dir, "namespace.json", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return r;
+	r = write_synced(fd, text);
+	if (!r && ftruncate(fd, (off_t)strlen(text)))
+		r = -errno;
+	close(fd);
 	return r;
+}
+
+/* One at a time: who comes later has later words. */
+static uint64_t begin_saving(struct tiering *t)
+{
+	uint64_t generation;
+
+	lock_take(&t->space->lock);
+	while (t->saving)
+		lock_cond_wait(&t->saved, &t->space->lock, clock_now_ns() + SAVING_NS);
+	t->saving = true;
+	generation = t->generation;
+	lock_drop(&t->space->lock);
+	return generation;
+}
+
+static void end_saving(struct tiering *t, uint64_t generation)
+{
+	lock_take(&t->space->lock);
+	t->saving = false;
+	t->generation = generation;
+	lock_cond_wake_all(&t->saved);
+	lock_drop(&t->space->lock);
+}
+
+static int save(struct space *space, bool next, struct why *why)
+{
+	struct tiering *t = space->tiering;
+	uint64_t before, generation;
+	char *text;
+	int r;
+
+	lock_assert_none_held();
+	before = begin_saving(t);
+	generation = before + next;
+	text = space_text(space, generation);
+	r = text ? replace_text(disk_dir_fd(t->dir), text) : -ENOMEM;
+	free(text);
+	end_saving(t, r ? before : generation);
+	return r ? why_set(why, -r, "namespace %s: %s/namespace.json cannot be written: %s", space->name, disk_dir_path(t->dir),
+			   strerror(-r)) :
+		   0;
+}
+
+int tiering_save_space(struct space *space, struct why *why)
+{
+	return save(space, false, why);
+}
+
+int tiering_save_reset(struct space *space, struct why *why)
+{
+	return save(space, true, why);
+}
+
+uint64_t tiering_saved_generation(struct disk_dir *dir)
+{
+	struct why why = WHY_INIT;
+	struct space_json json;
+	uint64_t generation = 1;
+	size_t bytes;
+	char *text = read_whole(disk_dir_fd(dir), "namespace.json", &bytes);
+
+	if (text && !space_json_read(text, bytes, &json, &why)) {
+		generation = json.generation;
+		free(json.layout);
+	}
+	free(text);
+	return generation;
 }
 
 int tiering_open_catalogue(struct tiering *t, struct why *why)

@@ -317,6 +317,8 @@ int reset_begin(struct reset *call, struct why *why)
 	struct host_event event = { .kind = HOST_EVENT_RESET };
 	int r = check_write(call->session, why);
 
+	if (!r && space->tiering)
+		r = tiering_save_reset(space, why);
 	if (r)
 		return r;
 	call->values = 0;

@@ -45,6 +45,7 @@ struct restart {
 	uint32_t *entries; /* of the record that is being adopted */
 	size_t entry_capacity;
 	uint32_t order;    /* records adopted so far: the younger, the later used */
+	uint64_t generation; /* files of older ones are what a reset left */
 	uint64_t *gone;    /* rows of the catalogue that go */
 	uint32_t gone_count, gone_capacity;
 	bool sizes;        /* the listing has lengths: a row that says another one is not believed */
@@ -129,6 +130,48 @@ static struct ring *ring_of(struct restart *r, uint64_t id, uint32_t wanted)
 	return &r->rings[r->ring_count++];
 }
 
+/* Under the lock. */
+static void drop_place(struct space *space, uint32_t record, uint32_t page, uint32_t column)
+{
+	struct index_sink sink = space_sink(space);
+	uint32_t entry = index_value(space->index, record, (uint16_t)page, column, NULL);
+
+	if (entry != INDEX_NONE)
+		index_value_drop(space->index, entry, false, &sink);
+}
+
+/* Under the lock: all values of a record, which may be gone then. */
+static void drop_values(struct space *space, uint32_t record)
+{
+	const struct layout *layout = space->layout;
+	const struct record *at = index_record(space->index, record);
+	uint32_t generation = at->generation;
+
+	for (uint32_t c = 0; c < layout->row_columns && at->generation == generation; c++)
+		drop_place(space, record, INDEX_PAGE_ROW, c);
+	for (uint32_t page = at->pages; page-- > 0;)
+		for (uint32_t c = 0; c < layout->page_columns && at->generation == generation && page < at->pages; c++)
+			drop_place(space, record, page, c);
+}
+
+/* Under the lock: a group that others stand on cannot leave the tree; its values go, and its pages stay as hollow ones. */
+static void drop_ring_values(struct restart *r, const struct ring *ring)
+{
+	struct space *space = r->t->space;
+	uint32_t *members = calloc(ring->there, sizeof(*members)), n = 0, at = ring->record;
+
+	if (!members) {
+		r->no_memory = true;
+		return;
+	}
+	do
+		members[n++] = at;
+	while (n < ring->there && (at = space->tables.records[at].whole_next) != ring->record);
+	for (uint32_t i = 0; i < n; i++)
+		drop_values(space, members[i]);
+	free(members);
+}
+
 /* Groups of which files are missing go as a whole. */
 static void drop_broken_rings(struct restart *r)
 {
@@ -141,8 +184,9 @@ static void drop_broken_rings(struct restart *r)
 		if (ring->record == INDEX_NONE || ring->there == ring->wanted)
 			continue;
 		lock_take(&space->lock);
-		if (!index_evict_record(space->index, ring->record, &sink, &r->why))
-			r->dropped += ring->there;
+		if (index_evict_record(space->index, ring->record, &sink, &r->why))
+			drop_ring_values(r, ring);
+		r->dropped += ring->there;
 		lock_drop(&space->lock);
 	}
 }
@@ -287,12 +331,13 @@ static void remove_file(struct restart *r, const struct found *f)
 	r->dropped++;
 }
 
-/* A record for @f; what of it is known already is cut off. False: none could be made, its file goes. */
-static bool adopt(struct restart *r, const struct found *f)
+/* A record for the first @pages of @f, all of them but of a file that is too short; what of it is known already is cut off. False: none
+ * could be made, its file goes. */
+static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 {
 	struct tiering *t = r->t;
 	struct ring *ring = f->whole ? ring_of(r, f->whole_id, f->whole_count) : NULL;
-	uint32_t record = INDEX_NONE, pages = f->pages;
+	uint32_t record = INDEX_NONE;
 	bool row = f->row;
 	int e;
 
@@ -300,10 +345,14 @@ static bool adopt(struct restart *r, const struct found *f)
 		r->no_memory = true;
 		return true;
 	}
+	if (pages < f->pages && f->whole)
+		return false;
 	lock_take(&t->space->lock);
 	e = adopt_as(r, f, pages, row, ring, &record);
 	if (e == INDEX_E_TWICE && !f->whole) {
-		pages = pages_unknown(r, f);
+		uint32_t unknown = pages_unknown(r, f);
+
+		pages = unknown < pages ? unknown : pages;
 		row = false;
 		if (pages)
 			e = adopt_as(r, f, pages, row, NULL, &record);
@@ -349,12 +398,12 @@ static bool row_found(void *context, const struct catalogue_row *row)
 		.pinned = row->flags & CATALOGUE_PINNED,
 	};
 
-	if (!file || file->seen || (r->sizes && file->bytes != row->file_bytes)) {
+	if (!file || file->seen || row->generation < r->generation || (r->sizes && file->bytes != row->file_bytes)) {
 		row_goes(r, row->id); /* its file went, or is another one by now, which is looked at below */
 		return !r->no_memory;
 	}
 	file->seen = true;
-	if (!adopt(r, &f))
+	if (!adopt(r, &f, f.pages))
 		remove_file(r, &f);
 	return !r->no_memory;
 }
@@ -423,7 +472,7 @@ static void adopt_file(struct restart *r, const struct listed *file, const struc
 		.whole_count = info->id.whole_count,
 		.created_s = info->id.created_s,
 		.written_s = info->mtime_s,
-		.pages = info->pages,
+		.pages = (uint32_t)((file->consumed - info->id.start) / layout->page_tokens), /* of its name, which was checked */
 		.file_pages = info->plan.pages,
 		.root = info->id.flags & RECORD_FILE_ROOT,
 		.whole = info->id.flags & RECORD_FILE_WHOLE,
@@ -431,15 +480,17 @@ static void adopt_file(struct restart *r, const struct listed *file, const struc
 	};
 	uint32_t bytes;
 
-	if (record_file_read_keys(info->segment, &info->plan, &f.keys, &f.sums, &why) || (!f.pages && !f.row) ||
-	    f.start + (uint64_t)f.pages * layout->page_tokens != file->consumed ||
-	    (f.pages && memcmp(&f.keys[f.pages - 1], &file->endpoint, sizeof(file->endpoint)))) {
+	if (info->id.generation < r->generation) {
+		remove_file(r, &f);
+		return;
+	}
+	if (record_file_read_keys(info->segment, &info->plan, &f.keys, &f.sums, &why) || (!info->pages && !f.row)) {
 		r->damaged++;
 		remove_file(r, &f);
 		return;
 	}
 	f.id = catalogue_next_id(t->catalogue);
-	if (!adopt(r, &f)) {
+	if (!adopt(r, &f, info->pages)) {
 		remove_file(r, &f);
 		return;
 	}
@@ -597,6 +648,12 @@ int tiering_restart(struct tiering *t, struct why *why)
 	int e;
 
 	lock_assert_none_held();
+	r.generation = tiering_saved_generation(t->dir);
+	lock_take(&t->space->lock);
+	index_begin_at(t->space->index, r.generation);
+	t->generation = r.generation;
+	atomic_store(&t->space->generation, r.generation);
+	lock_drop(&t->space->lock);
 	e = fill(&r, t->fresh, t->behind, why);
 	t->foreign_files = r.foreign;
 	t->space->stats.files_dropped += r.dropped + r.damaged;

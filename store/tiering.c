@@ -696,6 +696,7 @@ int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, ui
 	t->place_first = t->place_top = place_first;
 	t->place_count = place_count;
 	t->place_list = t->trims = INDEX_NONE;
+	lock_cond_init(&t->saved);
 	r = make_arrays(t, why);
 	r = r ? r : spill_new(t, why);
 	r = r ? r : loads_new(t, why);
@@ -749,5 +750,6 @@ void tiering_free(struct tiering **tp, bool remove)
 	memory_release(&t->files, records * sizeof(*t->files));
 	memory_release(&t->clean, (t->place_first / 64 + 1) * sizeof(*t->clean));
 	memory_release(&t->holds, t->place_first * sizeof(*t->holds));
+	lock_cond_destroy(&t->saved);
 	free(t);
 }

@@ -112,6 +112,9 @@ struct tiering {
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
 	_Atomic bool remove;               /* the files go with the namespace */
 	bool fresh, behind;                /* the catalogue, as it was opened */
+	uint64_t generation;               /* that namespace.json has: the index's, or one that a reset is about to begin */
+	bool saving;                       /* namespace.json is being written */
+	struct lock_cond saved;            /* told when it was */
 	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
 	uint64_t looked_bytes, floor_bytes; /* what had been put, and the floor, when spill_run looked last */
@@ -289,6 +292,11 @@ int tiering_restart(struct tiering *t, struct why *why);
 int tiering_open_catalogue(struct tiering *t, struct why *why);
 /* namespace.json: what a restart makes the namespace from. Written at its making and when its access changes. Blocks. */
 int tiering_save_space(struct space *space, struct why *why);
+/* The same with the next generation, before a reset begins it: what is on disk of older ones is found by no restart any more. Without
+ * success the number stays what it was. Any thread; a second one waits for the first. */
+int tiering_save_reset(struct space *space, struct why *why);
+/* The generation that namespace.json has, 1 where there is none that is understood. Blocks. */
+uint64_t tiering_saved_generation(struct disk_dir *dir);
 
 
 #endif

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders for record files, and whether this build has a disk tier."""
+"""Folders for record files, whether this build has a disk tier, and a load on one."""
+import errno
 import os
+import random
 import re
+import select
 import shutil
+import struct
 import tempfile
+import time
 
 import pytest
+
+from peers import value_of
+from raw import COMMITTED, NONE64, NOROOM, OK, Client, key
 
 NO_DISK = {"tmpfs", "ramfs", "overlay", "fuse", "9p"}  # no O_DIRECT, or not what a disk does
 
@@ -44,3 +52,120 @@ def need(d):
     """Skips the test while the store behind the mount has no disk tier."""
     if tier(d) is None:
         pytest.skip("this build has no disk tier yet")
+
+
+# ---- a load, in processes of its own -----------------------------------------------------------------------------------
+
+BYTES, PAGES, TOKENS = 8192, 16, 64  # of mounted.PLAIN_LAYOUT; of a chain
+GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET)
+
+
+def chain_keys(chain):
+    return [key(chain, i) for i in range(PAGES)]
+
+
+class Engine:
+    """Puts chains and gets them, checks every byte, and knows no errors but misses and NOROOM."""
+
+    def __init__(self, ctl):
+        self.c, self.plan = Client(ctl), 0
+        self.seen = {"puts": 0, "noroom": 0, "hits": 0, "misses": 0, "short": 0, "slowest_put": 0.0}
+        self.c.acknowledge()
+
+    def next(self):
+        self.plan += 1
+        return self.plan
+
+    def put(self, chain):
+        plan, keys, began = self.next(), chain_keys(chain), time.monotonic()
+        self.c.put_start(plan, [(None, TOKENS * PAGES, keys)])
+        self.seen["slowest_put"] = max(self.seen["slowest_put"], time.monotonic() - began)
+        if self.c.put_status != [OK]:
+            assert self.c.put_status == [NOROOM], self.c.put_status
+            self.seen["noroom"] += 1
+            return
+        for k, offset in zip(keys, self.c.put_answers):
+            if offset < NONE64 - 15:
+                self.c.segment[offset:offset + BYTES] = value_of(k, BYTES)
+        self.c.put_end("PUT_COMMIT", plan)
+        assert self.c.put_status == [COMMITTED], self.c.put_status
+        self.seen["puts"] += 1
+
+    def get(self, chain):
+        handle, plan, keys = self.next(), self.next(), chain_keys(chain)
+        self.c.acknowledge()
+        boundary = self.c.get_start(handle, keys).transferable_len
+        if not boundary:
+            self.seen["misses"] += 1
+            return False
+        r = self.c.get_transfer(handle, plan, boundary, deadline_ms=60000)
+        for k, offset in zip(keys, self.c.offsets):
+            there = bytes(self.c.segment[offset:offset + BYTES])
+            assert there == value_of(k, BYTES), f"chain {chain}: other bytes under {k.hex()}: {there[:64].hex()}"
+        if r.values:
+            self.c.release([plan])
+        if not r.handle_ended:
+            self.c.call("GET_CANCEL", handle=handle)
+        self.seen["hits" if r.delivered_len == TOKENS * PAGES else "short"] += 1
+        return True
+
+
+def load(peer, ctl, chains, seed, deaths=False):
+    """For a Peer: random chains until it is told to stop, then what it saw. @deaths: the daemon may die, and is waited for."""
+    dice, engine, seen = random.Random(seed), None, {}
+    while not select.select([peer.ear], [], [], 0)[0]:
+        try:
+            if engine is None:
+                engine = Engine(ctl)
+            chain = int(chains * dice.random() ** 3)  # some again and again, and ever new ones
+            if dice.random() < 0.2 or not engine.get(chain):
+                engine.put(chain)
+        except OSError as e:
+            if not deaths or e.errno not in GONE:
+                raise
+            seen = add(seen, engine)
+            engine = None
+            time.sleep(0.02)
+    peer.tell(add(seen, engine))
+
+
+def add(seen, engine):
+    if engine is None:
+        return seen
+    engine.c.close()
+    return {name: max(seen.get(name, 0), n) if name == "slowest_put" else seen.get(name, 0) + n for name, n in engine.seen.items()}
+
+
+def stopped(peers):
+    """Ends the load; what all saw together."""
+    for p in peers:
+        p.say("stop")
+    seen = [p.hear(90) for p in peers]
+    for p in peers:
+        assert p.wait() == 0
+    return {name: max(s.get(name, 0) for s in seen) if name == "slowest_put" else sum(s.get(name, 0) for s in seen)
+            for name in ("puts", "noroom", "hits", "misses", "short", "slowest_put")}
+
+
+def files(folder, ending=".rec"):
+    return sorted(os.path.join(where, n) for where, _, names in os.walk(folder) for n in names if n.endswith(ending))
+
+
+def check_records(d, ns="x", may_fail=()):
+    """Reads every record through the mount: the right bytes, or an error of @may_fail. How many could be read."""
+    good = 0
+    for name in os.listdir(d.path("ns", ns, "records")):
+        consumed, endpoint = int(name.split("-")[0], 16), bytes.fromhex(name.split("-")[1])
+        chain, last = struct.unpack_from("<QQ", endpoint)
+        assert endpoint == key(chain, last) and consumed == TOKENS * (last + 1), name
+        try:
+            with open(d.path("ns", ns, "records", name, "pages"), "rb") as f:
+                there = f.read()
+        except OSError as e:
+            if e.errno not in may_fail:
+                raise
+            continue
+        n = len(there) // BYTES
+        assert there == b"".join(value_of(key(chain, i), BYTES) for i in range(last + 1 - n, last + 1)), name
+        good += 1
+    return good

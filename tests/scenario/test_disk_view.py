@@ -263,6 +263,29 @@ def test_a_restart_has_names_and_bytes(with_disk):
     assert header(d, record)["tiers"] == "memory,disk"
 
 
+def test_what_a_reset_hid_does_not_come_back_with_a_restart(with_disk, folder):
+    """Not even from files that it had no time to remove."""
+    d = with_disk
+    d.namespace("x")
+    record = put(d)
+    assert command(d, "drain")[0] == 0
+    [path] = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".rec")]
+    with open(path, "rb") as f:
+        bytes_of_file = f.read()
+    assert command(d, "reset")[1]["generation"] == 2
+    d.stop()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(bytes_of_file)
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert os.listdir(d.path("ns/x/records")) == []
+    wait_for(lambda: not os.path.exists(path), 10, "removing the file")
+    assert put(d) == record
+    assert command(d, "drain")[0] == 0
+    assert get(d) == bytes_of(keys_of(1))
+
+
 @pytest.mark.limit(120)
 def test_recorded_sessions_are_there_after_a_restart(with_disk, program):
     """With chains longer than memory, which come in several ranges: every byte of all that was put."""

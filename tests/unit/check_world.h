@@ -46,7 +46,7 @@ static inline void in_space(char path[512], const char *name)
 
 static inline void write_json(void)
 {
-	struct space_json json = {.name = "one", .mode = 0755, .layout = world.layout->json};
+	struct space_json json = {.name = "one", .mode = 0755, .generation = 1, .layout = world.layout->json};
 	char path[512], *text = space_json_make(&json);
 
 	in_space(path, "namespace.json");

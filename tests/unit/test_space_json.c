@@ -24,6 +24,7 @@ static void test_what_is_written_is_read(void **state)
 		.uid = 1000,
 		.gid = UINT32_MAX - 1,
 		.floor_bytes = 5ull << 40,
+		.generation = 7,
 		.layout = layout};
 	char *text = space_json_make(&space);
 	struct why why = WHY_INIT;
@@ -37,6 +38,7 @@ static void test_what_is_written_is_read(void **state)
 	assert_int_equal(read.uid, 1000);
 	assert_int_equal(read.gid, UINT32_MAX - 1);
 	assert_int_equal(read.floor_bytes, 5ull << 40);
+	assert_int_equal(read.generation, 7);
 	assert_string_equal(read.layout, LAYOUT);
 	free(read.layout);
 	free(text);
@@ -51,6 +53,7 @@ static void test_the_floor_may_be_missing(void **state)
 	(void)state;
 	assert_int_equal(space_json_read(text, strlen(text), &read, &why), 0);
 	assert_int_equal(read.floor_bytes, 0);
+	assert_int_equal(read.generation, 1);
 	free(read.layout);
 }
 
@@ -67,9 +70,9 @@ static void test_what_is_refused(void **state)
 		{"{\"version\":2,\"name\":\"x\",\"mode\":1,\"uid\":0,\"gid\":0,\"layout\":{}}", ENOTSUP,
 			"namespace.json: version 2 is newer than 1"},
 		{"{\"version\":1,\"name\":\"x\",\"mode\":1,\"uid\":-1,\"gid\":0,\"layout\":{}}", EINVAL,
-			"namespace.json: version, mode, uid, gid or floor is out of its limits"},
+			"namespace.json: version, mode, uid, gid, floor or generation is out of its limits"},
 		{"{\"version\":1,\"name\":\"x\",\"mode\":1,\"uid\":0,\"gid\":0,\"floor\":-1,\"layout\":{}}", EINVAL,
-			"namespace.json: version, mode, uid, gid or floor is out of its limits"},
+			"namespace.json: version, mode, uid, gid, floor or generation is out of its limits"},
 		{"{\"version\":1,\"name\":\"x\",\"mode\":1,\"uid\":0,\"gid\":0,\"floor\":\"1G\",\"layout\":{}}", EINVAL,
 			"namespace.json: "},
 	};

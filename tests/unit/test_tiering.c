@@ -39,8 +39,7 @@ static void test_floor(void **state)
 	assert_true(world_put(w, chain++, 0, 64, 0));
 	mover_ask(w->f.host);
 	world_await(w, w->spilled_events > 0);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_true(w->spilled_events < chain / 2);
 	for (uint32_t i = 0; i < w->spilled_events; i++) { /* two workers end them in whatever order */
@@ -75,7 +74,7 @@ static void test_beyond_memory(void **state)
 		}
 	}
 	world_drain(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	for (uint32_t chain = 0; chain < chains; chain++) {
 		uint32_t record = world_record(w, chain, 63);
@@ -115,8 +114,7 @@ static void test_noroom(void **state)
 	world_await(w, w->room_events > told);
 	world_await(w, w->t->clean_bytes >= 64 * 4096);
 	assert_true(world_put(w, chain, 0, 64, 0));
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -152,8 +150,7 @@ static void test_holds(void **state)
 	record2 = world_record(w, 2, 7);
 	assert_int_not_equal(record2, INDEX_NONE);
 	world_unlock(w);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_int_equal(w->t->disk_files, 1);
 	world_unlock(w);
@@ -181,7 +178,7 @@ static void test_tails_first(void **state)
 	assert_int_equal(w->t->places_used, 10);
 	assert_int_equal(w->demoted_events, 1);
 	world_unlock(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -210,7 +207,7 @@ static void test_file_follows(void **state)
 	world_idle(w);
 	disk_report(w->f.host->disk, &after);
 	assert_int_equal(after.trims - before.trims, 1);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_true(w->t->disk_bytes < bytes);
 	record = world_record(w, 1, 21);
@@ -219,8 +216,7 @@ static void test_file_follows(void **state)
 	assert_int_equal(tiering_file(w->t, record)->file_pages, 32);
 	assert_int_equal(index_evict_record(w->f.space->index, record, &sink, NULL), 0);
 	world_unlock(w);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_int_equal(w->t->disk_files, 0);
 	world_unlock(w);
@@ -273,10 +269,10 @@ static void strike(enum blow blow)
 	world_files(w, &files, &others);
 	assert_int_equal(files, 0);
 	assert_int_equal(others, 0);
-	world_check(w);
+	world_check_idle(w);
 	if (blow == BLOW_TRIM || blow == BLOW_REMOVE) { /* what is left is written */
 		world_drain(w);
-		world_check(w);
+		world_check_idle(w);
 		world_files(w, &files, &others);
 		assert_int_equal(files, 1);
 	}
@@ -316,7 +312,7 @@ static void test_reset(void **state)
 	assert_int_equal(r, 0);
 	assert_true(world_put(w, 3, 0, 16, 0));
 	world_drain(w);
-	world_check(w);
+	world_check_idle(w);
 	world_files(w, &files, &others);
 	assert_int_equal(files, 1);
 	world_close(w);
@@ -355,8 +351,7 @@ static void test_whole(void **state)
 	w->t->draining--;
 	assert_int_equal(tiering_file(w->t, record[1])->clean, 8);
 	world_unlock(w);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -387,8 +382,7 @@ static void test_no_space(void **state)
 	assert_int_equal(w->t->error, 0);
 	w->t->draining--;
 	world_unlock(w);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -449,7 +443,7 @@ static void test_limit(void **state)
 		assert_true(world_put(w, chain, 0, 64, 0));
 	world_drain(w);
 	world_await(w, !world_busy(w) && w->t->disk_bytes <= 4 * MIB);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_true(w->t->disk_bytes > 3 * MIB);
 	assert_int_not_equal(world_record(w, 0, 63), INDEX_NONE);
@@ -482,8 +476,7 @@ static void test_expiry(void **state)
 	world_unlock(w);
 	mover_ask(w->f.host);
 	world_await(w, world_record(w, 1, 7) == INDEX_NONE && world_record(w, 1, 15) == INDEX_NONE);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_int_not_equal(world_record(w, 2, 7), INDEX_NONE);
 	assert_int_equal(w->f.space->stats.values_expired, 16);
@@ -517,7 +510,7 @@ static void test_rows(void **state)
 	}
 	assert_int_equal(fixture_report(&w->f).stats.rows_superseded, 1);
 	world_drain(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -544,7 +537,7 @@ static void test_row_joins(void **state)
 	assert_int_equal(tiering_file(w->t, record)->dirty, 1);
 	world_unlock(w);
 	world_drain(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_true(tiering_file(w->t, record)->id > id);
 	assert_true(tiering_file(w->t, record)->flags & TIERING_FILE_ROW);
@@ -572,7 +565,7 @@ static void test_twins(void **state)
 		world_unlock(w);
 		assert_true(world_put(w, 1, 0, 4, 0));
 		world_drain(w);
-		world_check(w);
+		world_check_idle(w);
 		world_lock(w);
 		record = world_record(w, 1, 3);
 		assert_int_equal(index_record(w->f.space->index, record)->pages, 4);
@@ -599,7 +592,7 @@ static void test_disk_only(void **state)
 	assert_int_equal(w->t->clean_bytes, 0);
 	assert_int_equal(w->t->dirty_bytes, 0);
 	world_unlock(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -630,8 +623,7 @@ static void test_by_hand(void **state)
 	while (r == STEP_MORE)
 		r = eviction_step(&call, &why);
 	assert_int_equal(r, 0);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_lock(w);
 	assert_int_equal(w->t->disk_files, 0);
 	assert_int_equal(w->t->places_used, 0);
@@ -671,8 +663,7 @@ static void test_newest_first(void **state)
 	assert_int_equal(w->spilled_events, 40);
 	assert_memory_not_equal(&w->spilled[0], &key, sizeof(key));
 	world_unlock(w);
-	world_idle(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 
@@ -707,7 +698,7 @@ static void test_emptied(void **state)
 	world_drain(w);
 	assert_true(victim_close(w->f.space, &victim));
 	assert_true(victim_empty(w->f.space, &victim, NULL));
-	world_check(w);
+	world_check_idle(w);
 	assert_int_equal(fixture_report(&w->f).pages, pages);
 	assert_int_equal(fixture_report(&w->f).stats.values_evicted, 0);
 	world_lock(w);
@@ -742,7 +733,7 @@ static void test_sizes(void **state)
 	assert_int_equal(slots_free_count(w->f.space->slots, 0, 0, any), free + 398);
 	assert_int_equal(w->t->clean_bytes, 398 * 4096);
 	world_unlock(w);
-	world_check(w);
+	world_check_idle(w);
 	world_close(w);
 }
 

@@ -34,6 +34,7 @@ static struct world_gate {
 	uint32_t waiting; /* makings that wait */
 	uint32_t made;
 	int error;
+	_Atomic uint32_t changes; /* of the folder, begun; whether the gate was open or not */
 } gate = { .mutex = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER };
 
 static inline void gate_set(bool shut, int error)
@@ -61,6 +62,7 @@ static inline int gate_create(struct disk_ops *ops, int dir, const char *name)
 {
 	int error;
 
+	atomic_fetch_add(&gate.changes, 1);
 	pthread_mutex_lock(&gate.mutex);
 	gate.waiting++;
 	while (gate.shut)
@@ -100,11 +102,13 @@ static inline void gate_close(struct disk_ops *ops, int fd)
 
 static inline int gate_allocate(struct disk_ops *ops, int fd, uint64_t bytes)
 {
+	atomic_fetch_add(&gate.changes, 1);
 	return UNDER(ops)->table->allocate(UNDER(ops), fd, bytes);
 }
 
 static inline int gate_truncate(struct disk_ops *ops, int fd, uint64_t bytes)
 {
+	atomic_fetch_add(&gate.changes, 1);
 	return UNDER(ops)->table->truncate(UNDER(ops), fd, bytes);
 }
 
@@ -120,11 +124,13 @@ static inline int gate_sync_dir(struct disk_ops *ops, int dir)
 
 static inline int gate_rename(struct disk_ops *ops, int from_dir, const char *from, int to_dir, const char *to)
 {
+	atomic_fetch_add(&gate.changes, 1);
 	return UNDER(ops)->table->rename(UNDER(ops), from_dir, from, to_dir, to);
 }
 
 static inline int gate_unlink(struct disk_ops *ops, int dir, const char *name)
 {
+	atomic_fetch_add(&gate.changes, 1);
 	return UNDER(ops)->table->unlink(UNDER(ops), dir, name);
 }
 
@@ -298,15 +304,14 @@ static inline void world_idle(struct world *w)
 	world_await(w, !world_busy(w));
 }
 
-/* All accounts against the tables, and against the folder when nothing is under way. */
-static inline void world_check(struct world *w)
+/* All accounts against the tables. Under the lock. */
+static inline void world_check_accounts(struct world *w)
 {
 	struct space *space = w->f.space;
 	struct tiering *t = w->t;
-	uint64_t clean = 0, dirty = 0, held = 0, disk = 0, owed = 0, files_known = 0;
-	uint32_t places = 0, files, others;
+	uint64_t clean = 0, dirty = 0, held = 0, disk = 0, owed = 0, files = 0;
+	uint32_t places = 0;
 
-	world_lock(w);
 	for (uint32_t e = 0; e < t->place_top; e++) {
 		const struct entry *entry = &space->tables.entries[e];
 		uint64_t bytes;
@@ -326,8 +331,6 @@ static inline void world_check(struct world *w)
 		} else if (!entry->group) {
 			dirty += bytes;
 		}
-		if (e + 1 == t->place_first)
-			continue;
 	}
 	for (uint32_t n = 0; n < index_record_limit(space->index); n++) {
 		const struct record_file *f = &t->files[n];
@@ -335,7 +338,7 @@ static inline void world_check(struct world *w)
 		if (!(f->flags & TIERING_KNOWN) || !f->id || !index_record_current(space->index, n))
 			continue;
 		disk += f->bytes;
-		files_known++;
+		files++;
 	}
 	assert_int_equal(t->clean_bytes, clean);
 	assert_int_equal(t->dirty_bytes, dirty);
@@ -343,16 +346,60 @@ static inline void world_check(struct world *w)
 	assert_int_equal(t->places_used, places);
 	assert_int_equal(space->stats.slots_owed, owed);
 	assert_int_equal(t->disk_bytes, disk);
-	assert_int_equal(t->disk_files, files_known);
+	assert_int_equal(t->disk_files, files);
 	index_check(space->index);
 	slots_check(space->slots);
-	bool busy = world_busy(w);
+}
+
+/* The folder against the accounts. False: it was changed while it was listed, and what was seen is of no moment. */
+static inline bool world_check_folder(struct world *w)
+{
+	uint64_t bytes, disk, disk_files;
+	uint32_t files, others, changes;
+	bool busy;
+
+	world_lock(w);
+	busy = world_busy(w);
+	changes = atomic_load(&gate.changes);
+	disk = w->t->disk_bytes;
+	disk_files = w->t->disk_files;
 	world_unlock(w);
 	if (busy)
-		return;
-	assert_int_equal(world_files(w, &files, &others), disk);
-	assert_int_equal(files, files_known);
+		return false;
+	bytes = world_files(w, &files, &others);
+	world_lock(w);
+	busy = world_busy(w) || changes != atomic_load(&gate.changes); /* what was begun and has ended has changed something */
+	world_unlock(w);
+	if (busy)
+		return false;
+	assert_int_equal(bytes, disk);
+	assert_int_equal(files, disk_files);
 	assert_int_equal(others, 0);
+	return true;
+}
+
+/* All accounts against the tables, and against the folder if nothing is under way. */
+static inline void world_check(struct world *w)
+{
+	world_lock(w);
+	world_check_accounts(w);
+	world_unlock(w);
+	world_check_folder(w);
+}
+
+/* The same once nothing is under way, which is to come. */
+static inline void world_check_idle(struct world *w)
+{
+	uint64_t until_ns = clock_now_ns() + WORLD_WAIT_NS;
+
+	do {
+		if (clock_now_ns() > until_ns)
+			fail_msg("the folder was never still within 30 s");
+		world_idle(w);
+		world_lock(w);
+		world_check_accounts(w);
+		world_unlock(w);
+	} while (!world_check_folder(w));
 }
 
 static inline void world_close(struct world *w)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 amid the writing and reading of record files: after a restart every byte is right, nothing is left lying about."""
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+import disk
+from mounted import alive, mounts_at, wait_for
+
+CHAINS = 8000  # 128 KiB each: more than memory holds, and the disk
+
+
+@pytest.fixture
+def folder(tmp_path, build):
+    path = disk.folder(tmp_path, build)
+    yield path
+    disk.remove(path)
+
+
+@pytest.fixture
+def seed():
+    seed = int(os.environ.get("PREFIXFS_TEST_SEED", time.time_ns() % 1000000))
+    print(f"PREFIXFS_TEST_SEED={seed}")
+    return seed
+
+
+def begun(daemon, folder, *options):
+    d = daemon("--disk", folder, "--disk-bytes", "256M", "--memory", "32M", "--deaths=1000", *options)
+    disk.need(d)
+    d.namespace("x")
+    return d
+
+
+def kill_serving(d, starts):
+    os.kill(d.serving(), signal.SIGKILL)
+    d.wait_ready(starts)
+
+
+def kill_both(d, starts):
+    serving = d.serving()
+    for pid in (d.process.pid, serving):
+        os.kill(pid, signal.SIGKILL)
+    d.process.wait(10)
+    wait_for(lambda: not alive(serving), 10 * d.slower, "the end of the serving process")
+    for _ in mounts_at(d.mount):
+        subprocess.run(["umount", "-l", d.mount], check=True)
+    d.start(wait=False)
+    d.wait_ready(starts)
+
+
+def fsck(program, folder):
+    r = subprocess.run([program("prefixfs"), "fsck", folder, "--values", "--json"], capture_output=True, text=True, check=False)
+    assert r.returncode == 0, r.stdout + r.stderr
+    return json.loads(r.stdout.splitlines()[-1])
+
+
+def wait_for_files(d, dice):
+    """Some time amid the load: after so many more files were written than there were."""
+    goal = int(d.stats()["files_written"]) + dice.randint(1, 100)
+    wait_for(lambda: int(d.stats()["files_written"]) >= goal, 30 * d.slower, "the load's files", pause=0.002)
+
+
+@pytest.mark.concurrency
+@pytest.mark.limit(180)
+@pytest.mark.parametrize("kill", [kill_serving, kill_both])
+@pytest.mark.parametrize("durability", ["none", "data"])
+def test_killed_under_load(daemon, peer, program, folder, seed, kill, durability):
+    dice = random.Random(seed)
+    d = begun(daemon, folder, f"--durability={durability}")
+    clients = [peer(disk.load, d.path("ns/x/ctl"), CHAINS, dice.random(), True) for _ in range(2)]
+    for starts in range(2, 6):
+        wait_for_files(d, dice)
+        kill(d, starts)
+        assert os.listdir(d.path("ns")) == ["x"]
+    wait_for_files(d, dice)
+    seen = disk.stopped(clients)
+    assert seen["puts"] and seen["hits"], seen
+    kill(d, 6)
+    assert disk.files(folder, ".tmp") == disk.files(folder, ".old") == []
+    assert disk.check_records(d) == len(os.listdir(d.path("ns/x/records"))) > 0
+    stats = d.stats()
+    assert stats["loads_failed"] == stats["files_dropped"] == "0", stats
+    names = set(os.listdir(d.path("ns/x/records")))
+    assert {os.path.basename(f)[:-4] for f in disk.files(folder)} == names
+    assert int(stats["disk_bytes"]) == sum(os.stat(f).st_size for f in disk.files(folder))
+    assert d.stop(seconds=30)[0] == 0
+    r = fsck(program, folder)
+    assert r["files"] == len(names) and r["left_over"] == 0, r
+
+
+def test_a_reset_is_not_taken_back(daemon, folder, slower):
+    """The serving process dies as soon as RESET has answered, whatever the folders look like then."""
+    d = begun(daemon, folder)
+    for n in range(3):
+        e = disk.Engine(d.path("ns/x/ctl"))
+        for chain in range(60):
+            e.put(chain)
+        e.c.call("DRAIN")
+        wait_for(lambda: d.stats()["dirty_bytes"] == "0", 20 * slower, "the writing")
+        generation = e.c.reset().generation
+        os.kill(d.serving(), signal.SIGKILL)
+        e.c.close()
+        d.wait_ready(n + 2)
+        assert os.listdir(d.path("ns/x/records")) == []
+        assert int(d.stats()["generation"]) == generation == n + 2
+        wait_for(lambda: disk.files(folder) == [], 20 * slower, "the end of the old files")
