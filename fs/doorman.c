@@ -25,6 +25,7 @@
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/import.h"
 #include "store/session.h"
 
 #ifndef SO_PEERPIDFD
@@ -237,7 +238,7 @@ static void send_welcome(int fd, const struct why *why, int segment, int buffer)
 	int fds[2] = {segment, buffer};
 
 	snprintf(w.text, sizeof(w.text), "%.*s", (int)sizeof(w.text) - 1, why->text);
-	if (!why->error) {
+	if (!why->error && segment >= 0) {
 		message.msg_control = control.bytes;
 		message.msg_controllen = sizeof(control.bytes);
 		control.header.cmsg_level = SOL_SOCKET;
@@ -249,20 +250,46 @@ static void send_welcome(int fd, const struct why *why, int segment, int buffer)
 		log_debug("a client did not wait for its welcome: %s", strerror(errno));
 }
 
-/* Reads the hello: 0, -EAGAIN (not there yet) or a refusal. */
-static int read_hello(int fd, struct pfs_hello *hello, struct why *why)
+/* The descriptor that came along, -1: none, or more than one. The kernel closes what there is no room for. */
+static int received_descriptor(struct msghdr *message)
 {
-	ssize_t n = recv(fd, hello, sizeof(*hello), MSG_DONTWAIT | MSG_TRUNC);
+	struct cmsghdr *c = CMSG_FIRSTHDR(message);
+	int fd;
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fd)))
+		return -1;
+	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	if (message->msg_flags & MSG_CTRUNC)
+		closep(&fd);
+	return fd;
+}
+
+/* Reads the hello, and what came with it: 0, -EAGAIN (not there yet) or a refusal. */
+static int read_hello(int fd, struct pfs_hello *hello, int *descriptor, struct why *why)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_LEN(sizeof(int))]; /* no room for a second one */
+	} control;
+	struct iovec iov = {hello, sizeof(*hello)};
+	struct msghdr message = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : why_set(why, errno, "hello: %s", strerror(errno));
+	*descriptor = received_descriptor(&message);
 	if (n != sizeof(*hello))
 		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", n, sizeof(*hello));
 	if (hello->abi_version != PFS_ABI_VERSION)
 		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u",
 			hello->abi_version, PFS_ABI_VERSION);
-	if (hello->reserved)
-		return why_set(why, EINVAL, "hello: reserved is 0x%x and must be zero", hello->reserved);
+	if (hello->kind != PFS_HELLO_ATTACH && hello->kind != PFS_HELLO_IMPORT)
+		return why_set(why, EINVAL, "hello: there is no kind %u", hello->kind);
+	if (hello->kind == PFS_HELLO_IMPORT && *descriptor < 0)
+		return why_set(why, EBADF, "hello: %s", message.msg_flags & MSG_CTRUNC ?
+			"its descriptors could not be received: one is asked for, and this process must have room for it" :
+			"one descriptor is to come along, and none did");
 	return 0;
 }
 
@@ -305,20 +332,23 @@ static bool serve_connection(struct doorman *d, int fd)
 	struct why why = WHY_INIT;
 	struct peer peer = {.pidfd = -1};
 	struct session *session = NULL;
-	int segment = -1, buffer = -1;
-	int r = read_hello(fd, &hello, &why);
+	int segment = -1, buffer = -1, descriptor = -1;
+	int r = read_hello(fd, &hello, &descriptor, &why);
 
 	if (r == -EAGAIN)
 		return false;
 	if (!r)
 		r = peer_identify(fd, &peer, &why);
-	if (!r)
+	if (!r && hello.kind == PFS_HELLO_IMPORT)
+		r = import_bring(d->fs->host, hello.token, peer.who.uid, STEAL_FD(descriptor), &why);
+	else if (!r)
 		r = admit(d, &peer, &hello, &session, &segment, &buffer, &why);
 	if (r)
 		log_debug("a client (pid %d, uid %u) was refused: %s", (int)peer.who.pid, peer.who.uid, why.text);
 	send_welcome(fd, &why, segment, buffer);
 	session_unref(&session);
 	closep(&peer.pidfd);
+	closep(&descriptor);
 	return true;
 }
 
