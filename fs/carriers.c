@@ -9,7 +9,7 @@
 
 #define LOOK_AGAIN_NS 1000000000ull
 
-struct load {
+struct burden {
 	struct call *call;
 	void (*work)(struct call *call);
 };
@@ -20,7 +20,7 @@ struct carriers {
 	struct lock_cond more;
 	bool closed;
 	uint32_t first, used; /* of the ring */
-	struct load *ring;    /* CALLS_MAX */
+	struct burden *ring;    /* CALLS_MAX */
 	unsigned threads;     /* (of who starts and stops them) */
 	pthread_t thread[CARRIERS_THREADS];
 };
@@ -54,7 +54,7 @@ void carriers_free(struct carriers **cp)
 }
 
 /* False: the end, and nothing waits. */
-static bool take(struct carriers *c, struct load *ret)
+static bool take(struct carriers *c, struct burden *ret)
 {
 	bool some;
 
@@ -74,12 +74,12 @@ static bool take(struct carriers *c, struct load *ret)
 static void *carrier_main(void *argument)
 {
 	struct carriers *c = argument;
-	struct load load;
+	struct burden burden;
 
 	pthread_setname_np(pthread_self(), "pfs-carry");
-	while (take(c, &load)) {
-		load.work(load.call);
-		calls_publish(c->fs->calls, load.call, false);
+	while (take(c, &burden)) {
+		burden.work(burden.call);
+		calls_publish(c->fs->calls, burden.call, false);
 		calls_kick(c->fs->calls);
 	}
 	return NULL;
@@ -103,7 +103,7 @@ bool carriers_give(struct carriers *c, struct call *call, void (*work)(struct ca
 	lock_take(&c->lock);
 	taken = !c->closed;
 	if (taken) {
-		c->ring[(c->first + c->used) % CALLS_MAX] = (struct load){call, work};
+		c->ring[(c->first + c->used) % CALLS_MAX] = (struct burden){call, work};
 		c->used++;
 		lock_cond_wake_all(&c->more);
 	}
