@@ -31,6 +31,9 @@ GOOD = {
                    "missing_offset": 12288, "missing_capacity": 4}, 0),
     "GET_TRANSFER": ({"handle": 9, "plan": 1, "boundary": 64, "to": 64, "offsets_offset": 0, "offsets_capacity": 8},
                      errno.ENOENT),
+    "IMPORT": ({"import_": 1}, 0),
+    "GET_INTO": ({"handle": 9, "import_": 1, "boundary": 64, "to": 64, "stride": 8192, "blocks_offset": 4096},
+                 errno.ENOENT),
     "GET_CANCEL": ({"handle": 9}, errno.ENOENT),
     "RELEASE": ({"plans_offset": 0, "status_offset": 4096, "count": 1}, errno.ENOENT),
     "PROBE": ({"keys_offset": 0, "hits_offset": 4096, "keys": 4}, 0),
@@ -45,7 +48,7 @@ SPANS = [("SEGMENTS", "ranges_offset"), ("SEGMENTS_ACK", "acks_offset"), ("PUT_S
          ("PUT_START", "keys_offset"), ("PUT_START", "answers_offset"), ("PUT_START", "status_offset"),
          ("PUT_COMMIT", "status_offset"), ("PUT_ABORT", "status_offset"), ("GET_START", "keys_offset"),
          ("GET_START", "hits_offset"), ("GET_START", "restorable_offset"), ("GET_START", "missing_offset"),
-         ("GET_START", "groups_offset"), ("GET_TRANSFER", "offsets_offset"), ("RELEASE", "plans_offset"),
+         ("GET_START", "groups_offset"), ("GET_TRANSFER", "offsets_offset"), ("GET_INTO", "blocks_offset"), ("RELEASE", "plans_offset"),
          ("RELEASE", "status_offset"), ("PROBE", "keys_offset"), ("PROBE", "hits_offset"), ("STAT", "text_offset"),
          ("TOUCH", "keys_offset"), ("REMOVE", "keys_offset"), ("REMOVE", "answers_offset"), ("PIN", "keys_offset"),
          ("PIN", "answers_offset")]
