@@ -103,9 +103,10 @@ def on_disk(d):
     """Everything of namespace x leaves memory."""
     with Client(d.path("ns/x/ctl")) as c:
         c.call("DRAIN", deadline_ms=20000)
+    bytes_of = PAGES * (8192 + 8192) + 4096  # of slots
     fd = os.open(d.path("ns/x/ctl"), os.O_RDWR)
     try:
-        os.write(fd, b"evict --bytes 1G\n")
+        os.write(fd, f"evict --bytes {bytes_of}\n".encode())
         answer = json.loads(os.read(fd, 65536))
     finally:
         os.close(fd)
