@@ -114,7 +114,7 @@ def test_call_header_is_checked(client, name):
 
 
 def test_numbers_that_are_no_operation(client):
-    for nr in (15, 16, 20, 21, *range(24, 32)):
+    for nr in (16, 20, 21, *range(25, 32)):
         assert client.raw(ioc(nr, 64), bytes(64))[0] == errno.EOPNOTSUPP
         assert client.last_error().failed_op == nr
     for nr in (0, 32, 100, 255):
@@ -156,7 +156,7 @@ def test_counts_have_limits(client):
     r(client, errno.E2BIG, "GET_START", "65536", **dict(GOOD["GET_START"][0], keys=65537))
     r(client, errno.E2BIG, "GET_START", "65536", **dict(GOOD["GET_START"][0], groups=65537))
     r(client, errno.EINVAL, "GET_START", "handle", **dict(GOOD["GET_START"][0], handle=0))
-    r(client, errno.EINVAL, "GET_START", "flags", **dict(GOOD["GET_START"][0], flags=2))
+    r(client, errno.EINVAL, "GET_START", "flags", **dict(GOOD["GET_START"][0], flags=4))
     r(client, errno.EOPNOTSUPP, "GET_START", "policy", **dict(GOOD["GET_START"][0], policy=1))
     r(client, errno.EOPNOTSUPP, "GET_START", "policy", **dict(GOOD["GET_START"][0], policy=2))
     r(client, errno.EINVAL, "GET_START", "policy", **dict(GOOD["GET_START"][0], policy=3))
