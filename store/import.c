@@ -196,7 +196,7 @@ static bool token_is(const struct import *import, const uint8_t token[16], uint6
 	return !differs;
 }
 
-/* True: the token was one of @s's, and *r says what came of it. */
+/* True: the token was one of @s's, and *r says what came of it. Without @st it is only looked for. */
 static bool bring_to(struct session *s, const uint8_t token[16], uid_t uid, int fd, const struct stat *st, int *r, struct why *why)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -209,26 +209,25 @@ static bool bring_to(struct session *s, const uint8_t token[16], uid_t uid, int 
 		found = token_is(import, token, now_ns);
 		if (!found)
 			continue;
+		*r = 0;
 		if (uid != s->uid && uid != 0) {
 			*r = why_set(why, EACCES, "import: uid %u shows a token of uid %u", uid, s->uid);
-			continue;
+		} else if (st) {
+			import->fd = fd;
+			import->bytes = (uint64_t)st->st_size;
+			memset(import->token, 0, sizeof(import->token));
 		}
-		import->fd = fd;
-		import->bytes = (uint64_t)st->st_size;
-		memset(import->token, 0, sizeof(import->token));
-		*r = 0;
 	}
 	lock_drop(&s->lock);
 	return found;
 }
 
-int import_bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, struct why *why)
+static int bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, const struct stat *st, struct why *why)
 {
-	struct stat st = { 0 };
 	bool found = false;
-	int r = check_file(fd, &st, why);
+	int r = 0;
 
-	for (uint32_t i = 0; i < HOST_MAX_SESSIONS && !r && !found; i++) {
+	for (uint32_t i = 0; i < HOST_MAX_SESSIONS && !found; i++) {
 		struct session *s = NULL;
 
 		lock_take(&host->lock);
@@ -237,11 +236,23 @@ int import_bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, 
 		lock_drop(&host->lock);
 		if (!s)
 			continue;
-		found = bring_to(s, token, uid, fd, &st, &r, why);
+		found = bring_to(s, token, uid, fd, st, &r, why);
 		session_unref(&s);
 	}
-	if (!r && !found)
-		r = why_set(why, ENOENT, "the token is unknown, used or too old");
+	return found ? r : why_set(why, ENOENT, "the token is unknown, used or too old");
+}
+
+int import_offered(struct host *host, const uint8_t token[16], uid_t uid, struct why *why)
+{
+	return bring(host, token, uid, -1, NULL, why);
+}
+
+int import_bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, struct why *why)
+{
+	struct stat st = { 0 };
+	int r = check_file(fd, &st, why);
+
+	r = r ? r : bring(host, token, uid, fd, &st, why);
 	if (r && fd >= 0)
 		close(fd);
 	return r;

@@ -26,6 +26,8 @@ struct import;
 int import_offer(struct session *session, uint64_t id, uint8_t token[16], struct why *why);
 /* EINVAL (0), ENOENT, EBUSY: a request writes there. */
 int import_drop(struct session *session, uint64_t id, struct why *why);
+/* Would import_bring take a file from user @uid with @token? ENOENT (token), EACCES. */
+int import_offered(struct host *host, const uint8_t token[16], uid_t uid, struct why *why);
 /* The peer of the socket, user @uid, shows @token with @fd, which is taken over in any case (-1: none came). EBADF (none, or not open
  * for writing), EINVAL (no memory file, empty, has holes, appends), EOPNOTSUPP (hugetlbfs), EPERM (sealed), ENOENT (token), EACCES
  * (another user's session). */

@@ -20,7 +20,7 @@
 
 #define INTO_READS 4u
 #define INTO_WINDOW (4ull << 20) /* of one read, unless a page's slots are larger */
-#define INTO_PIECE (256u << 10)  /* of a copy from a slot: stays in the processor's cache */
+#define INTO_PIECE (64u << 10)   /* of a copy from a slot: stays in the processor's cache */
 #define INTO_ALIGN 4096u
 #define INTO_LOOK_NS 20000000ull /* whether somebody wants it to give up */
 

@@ -436,6 +436,45 @@ def test_a_session_killed_while_it_waits(daemon, folder, peer):
     assert d.stats()["handles"] == "0" and d.stats()["slots_owed"] == "0"
 
 
+def test_the_daemon_stops_in_the_middle(disked):
+    d = disked
+    errors = []
+
+    def engine():
+        with Client(d.path("ns/x/ctl")) as c, Memory(512 << 10) as m:
+            c.import_file(1, m.fd)
+            started.set()
+            for handle in range(1, 1000000):
+                try:
+                    c.get_start(handle, d.keys, flags=NO_AHEAD)
+                    c.get_into(handle, 1, 64 * PAGES, **PLACES)
+                except OSError as e:
+                    errors.append(e.errno)
+                    return
+
+    started = threading.Event()
+    t = threading.Thread(target=engine)
+    t.start()
+    started.wait()
+    wait_for(lambda: int(d.stats()["values_imported"]) > 100, 10)
+    status, _ = d.stop()
+    t.join()
+    assert status == 0 and errors[0] in (errno.ENODEV, errno.ENOTCONN, errno.ECONNABORTED)
+
+
+def test_a_descriptor_with_an_attach_is_let_go(mount):
+    with Client(mount.path("ns/x/ctl"), attach=False) as c, Memory(4096) as m:
+        a = c.ask_attach()
+        path = a.socket_path.decode()
+        assert show_token(path, bytes(16), fds=[m.fd])[0] == -errno.ENOENT
+        assert show_token(path, bytes(16), kind=HELLO_IMPORT, fds=[m.fd])[0] == -errno.ENOENT
+        status, _, received = show_token(path, bytes(a.token), fds=[m.fd])
+        assert status == 0 and len(received) == 2
+        assert descriptors(mount) == 0
+        for fd in received:
+            os.close(fd)
+
+
 def test_the_library(mount, program):
     r = subprocess.run([program("tests/scenario/client_import"), mount.path("ns/x")], capture_output=True, text=True,
                        timeout=60, check=False)

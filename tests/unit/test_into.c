@@ -148,7 +148,7 @@ static void end(struct tier_world *w, struct session *s, int fd)
 
 static int failing_verdict(void *context)
 {
-	return *(int *)context;
+	return atomic_load((_Atomic int *)context);
 }
 
 /* ---- what is accepted -------------------------------------------------------------------------------------------------------- */
