@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -139,19 +141,23 @@ static int check_open(int fd, struct why *why)
 	return 0;
 }
 
+/* Files in memory alone have seals, and are asked for them without a word to any other file system, which might not answer. */
+static bool in_memory(int fd)
+{
+	return fcntl(fd, F_GET_SEALS) >= 0;
+}
+
 static int check_kind(int fd, const struct stat *st, struct why *why)
 {
 	struct statfs fs;
 
-	if (!S_ISREG(st->st_mode))
-		return why_set(why, EINVAL, "import: the descriptor is no file, its mode is 0%o", (unsigned)st->st_mode);
 	if (fstatfs(fd, &fs))
 		return why_set(why, errno, "import: its file system is not told: %s", strerror(errno));
 	if ((unsigned long)fs.f_type == HUGETLBFS_MAGIC)
 		return why_set(why, EOPNOTSUPP, "import: files of hugetlbfs cannot be written by write(2)");
-	if ((unsigned long)fs.f_type != TMPFS_MAGIC)
-		return why_set(why, EINVAL, "import: the file lies on a file system of type 0x%lx; memory is 0x%lx (tmpfs)",
-			       (unsigned long)fs.f_type, (unsigned long)TMPFS_MAGIC);
+	if ((unsigned long)fs.f_type != TMPFS_MAGIC || !S_ISREG(st->st_mode))
+		return why_set(why, EINVAL, "import: a file of type 0%o on a file system of type 0x%lx is none in memory",
+			       (unsigned)st->st_mode, (unsigned long)fs.f_type);
 	return 0;
 }
 
@@ -179,6 +185,8 @@ static int check_file(int fd, struct stat *st, struct why *why)
 {
 	int r = check_open(fd, why);
 
+	if (!r && !in_memory(fd))
+		r = why_set(why, EINVAL, "import: the descriptor is no file in memory (memfd_create, shm_open)");
 	if (!r && fstat(fd, st))
 		r = why_set(why, errno, "import: %s", strerror(errno));
 	r = r ? r : check_kind(fd, st, why);
@@ -247,6 +255,28 @@ int import_offered(struct host *host, const uint8_t token[16], uid_t uid, struct
 	return bring(host, token, uid, -1, NULL, why);
 }
 
+static void *close_it(void *argument)
+{
+	close((int)(intptr_t)argument);
+	return NULL;
+}
+
+/* Closing a file of another file system may wait for that, for ever: not in the caller's thread. */
+static void let_go(int fd)
+{
+	pthread_attr_t detached;
+	pthread_t thread;
+	bool begun = false;
+
+	if (!in_memory(fd) && !pthread_attr_init(&detached)) {
+		pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+		begun = !pthread_create(&thread, &detached, close_it, (void *)(intptr_t)fd);
+		pthread_attr_destroy(&detached);
+	}
+	if (!begun)
+		close(fd);
+}
+
 int import_bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, struct why *why)
 {
 	struct stat st = { 0 };
@@ -254,7 +284,7 @@ int import_bring(struct host *host, const uint8_t token[16], uid_t uid, int fd, 
 
 	r = r ? r : bring(host, token, uid, fd, &st, why);
 	if (r && fd >= 0)
-		close(fd);
+		let_go(fd);
 	return r;
 }
 

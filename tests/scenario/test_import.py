@@ -172,7 +172,7 @@ def test_a_read_only_session_and_no_acknowledged_range(mount):
 
 @pytest.mark.parametrize("how, error, said", [
     ("read-only", errno.EBADF, "not open for writing"), ("pipe", errno.EINVAL, "no file"),
-    ("ctl", errno.EINVAL, "file system"), ("holes", errno.EINVAL, "populate it first"),
+    ("ctl", errno.EINVAL, "no file in memory"), ("holes", errno.EINVAL, "populate it first"),
     ("empty", errno.EINVAL, "empty"), ("sealed", errno.EPERM, "sealed against writing"), ("none", errno.EBADF, "none did"),
     ("two", errno.EBADF, "could not be received"), ("append", errno.EINVAL, "O_APPEND")])
 def test_what_is_no_memory_file(mount, how, error, said):

@@ -183,8 +183,8 @@ static void files_that_are_no_memory(void **state)
 	struct session *s = fixture_session(&f, 0);
 
 	refused(&f, s, -1, EBADF, "no descriptor");
-	refused(&f, s, opened("/dev/null", O_RDWR), EINVAL, "no file");
-	refused(&f, s, opened("/proc/self/comm", O_RDWR), EINVAL, "file system");
+	refused(&f, s, opened("/dev/null", O_RDWR), EINVAL, "no file in memory");
+	refused(&f, s, opened("/proc/self/comm", O_RDWR), EINVAL, "no file in memory");
 	fd = file_new(4096);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	refused(&f, s, opened(path, O_RDONLY), EBADF, "not open for writing");
