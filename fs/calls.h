@@ -4,7 +4,7 @@
  *
  *   state     who has it                    goes on by
  *   FREE      the pool                      calls_get        -> RUNNING
- *   RUNNING   one thread                    calls_publish    -> QUEUED or PARKED;  calls_put -> FREE, after the reply
+ *   RUNNING   one thread, a loop or a       calls_publish    -> QUEUED or PARKED;  calls_put -> FREE, after the reply
  *   QUEUED    the queue, first in first out calls_next       -> RUNNING
  *   PARKED    the list of waiting ones      calls_wake (something changed, a deadline passed), calls_interrupt,
  *                                           calls_end_session, calls_close -> QUEUED
@@ -23,6 +23,7 @@
 #include "fs/fs.h"
 #include "fs/span.h"
 #include "store/get.h"
+#include "store/into.h"
 #include "store/manage.h"
 #include "store/put.h"
 
@@ -65,6 +66,8 @@ struct call {
 		struct pfs_put_end put_end;
 		struct pfs_get_start get_start;
 		struct pfs_get_transfer get_transfer;
+		struct pfs_import import;
+		struct pfs_get_into get_into;
 		struct pfs_get_cancel get_cancel;
 		struct pfs_release release;
 		struct pfs_probe probe;
@@ -82,6 +85,10 @@ struct call {
 		struct put_end put_end;
 		struct get_start get_start;
 		struct get_transfer get_transfer;
+		struct {
+			struct get_into store;
+			int result; /* of its carrier */
+		} get_into;
 		struct probe probe;
 		struct touch touch;
 		struct removal removal;

@@ -25,6 +25,7 @@
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/import.h"
 #include "store/session.h"
 
 #ifndef SO_PEERPIDFD
@@ -237,7 +238,7 @@ static void send_welcome(int fd, const struct why *why, int segment, int buffer)
 	int fds[2] = {segment, buffer};
 
 	snprintf(w.text, sizeof(w.text), "%.*s", (int)sizeof(w.text) - 1, why->text);
-	if (!why->error) {
+	if (!why->error && segment >= 0) {
 		message.msg_control = control.bytes;
 		message.msg_controllen = sizeof(control.bytes);
 		control.header.cmsg_level = SOL_SOCKET;
@@ -249,21 +250,82 @@ static void send_welcome(int fd, const struct why *why, int segment, int buffer)
 		log_debug("a client did not wait for its welcome: %s", strerror(errno));
 }
 
-/* Reads the hello: 0, -EAGAIN (not there yet) or a refusal. */
-static int read_hello(int fd, struct pfs_hello *hello, struct why *why)
+/* The descriptor that came along, -1: none, or more than one. The kernel closes what there is no room for. */
+static int received_descriptor(struct msghdr *message)
 {
-	ssize_t n = recv(fd, hello, sizeof(*hello), MSG_DONTWAIT | MSG_TRUNC);
+	struct cmsghdr *c = CMSG_FIRSTHDR(message);
+	int fd;
 
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? -EAGAIN : why_set(why, errno, "hello: %s", strerror(errno));
-	if (n != sizeof(*hello))
-		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", n, sizeof(*hello));
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fd)))
+		return -1;
+	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	if (message->msg_flags & MSG_CTRUNC)
+		closep(&fd);
+	return fd;
+}
+
+static int check_hello(const struct pfs_hello *hello, ssize_t bytes, struct why *why)
+{
+	if (bytes != sizeof(*hello))
+		return why_set(why, EINVAL, "hello: %zd bytes came, it has %zu", bytes, sizeof(*hello));
 	if (hello->abi_version != PFS_ABI_VERSION)
 		return why_set(why, EPROTONOSUPPORT, "hello: the client speaks version %u, this daemon %u",
 			hello->abi_version, PFS_ABI_VERSION);
-	if (hello->reserved)
-		return why_set(why, EINVAL, "hello: reserved is 0x%x and must be zero", hello->reserved);
+	if (hello->kind != PFS_HELLO_ATTACH && hello->kind != PFS_HELLO_IMPORT)
+		return why_set(why, EINVAL, "hello: there is no kind %u", hello->kind);
 	return 0;
+}
+
+/* Looks at the hello, which stays where it is, for a descriptor may lie with it: 0, -EAGAIN (not there yet) or a refusal. */
+static int look_at_hello(int fd, struct pfs_hello *hello, struct why *why)
+{
+	ssize_t n = recv(fd, hello, sizeof(*hello), MSG_DONTWAIT | MSG_TRUNC | MSG_PEEK);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : why_set(why, errno, "hello: %s", strerror(errno));
+	return check_hello(hello, n, why);
+}
+
+/* The descriptor that lies with the hello. Of what is not fetched the kernel lets go by itself, and without waiting for the file
+ * system that it is of, as close(2) might. */
+static int fetch_descriptor(int fd, int *descriptor, struct why *why)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_LEN(sizeof(int))]; /* no room for a second one */
+	} control;
+	struct pfs_hello hello;
+	struct iovec iov = {&hello, sizeof(hello)};
+	struct msghdr message = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+
+	if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+		return why_set(why, errno, "hello: %s", strerror(errno));
+	*descriptor = received_descriptor(&message);
+	if (*descriptor >= 0)
+		return 0;
+	return why_set(why, EBADF, "hello: %s", message.msg_flags & MSG_CTRUNC ?
+		"its descriptors could not be received: one is asked for, and this process must have room for it" :
+		"one descriptor is to come along, and none did");
+}
+
+/* A hello that was only looked at, with what lies with it: unread it would make the peer's connection one that was reset. */
+static void leave_nothing(int fd)
+{
+	char byte;
+
+	while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0 && errno == EINTR) {
+	}
+}
+
+/* A descriptor is taken from those alone who have been offered that. */
+static int admit_import(struct doorman *d, int fd, const struct peer *peer, const struct pfs_hello *hello, struct why *why)
+{
+	int descriptor = -1;
+	int r = import_offered(d->fs->host, hello->token, peer->who.uid, why);
+
+	r = r ? r : fetch_descriptor(fd, &descriptor, why);
+	return r ? r : import_bring(d->fs->host, hello->token, peer->who.uid, descriptor, why);
 }
 
 /* On success the process is watched and the parent has its descriptor. */
@@ -306,16 +368,19 @@ static bool serve_connection(struct doorman *d, int fd)
 	struct peer peer = {.pidfd = -1};
 	struct session *session = NULL;
 	int segment = -1, buffer = -1;
-	int r = read_hello(fd, &hello, &why);
+	int r = look_at_hello(fd, &hello, &why);
 
 	if (r == -EAGAIN)
 		return false;
 	if (!r)
 		r = peer_identify(fd, &peer, &why);
-	if (!r)
+	if (!r && hello.kind == PFS_HELLO_IMPORT)
+		r = admit_import(d, fd, &peer, &hello, &why);
+	else if (!r)
 		r = admit(d, &peer, &hello, &session, &segment, &buffer, &why);
 	if (r)
 		log_debug("a client (pid %d, uid %u) was refused: %s", (int)peer.who.pid, peer.who.uid, why.text);
+	leave_nothing(fd);
 	send_welcome(fd, &why, segment, buffer);
 	session_unref(&session);
 	closep(&peer.pidfd);

@@ -4,7 +4,7 @@
  * tokens, the deaths of their processes, the parent's word, and the tick of each second.
  *
  * A connection has one message to send, struct pfs_hello, within config.hello_ms; it is answered with struct
- * pfs_welcome and closed. Who sent it is told by the kernel: credentials, groups, and a descriptor of the process
+ * pfs_welcome and closed. A hello of kind IMPORT brings a descriptor for a session that is there (store/import.h). Who sent it is told by the kernel: credentials, groups, and a descriptor of the process
  * (SO_PEERPIDFD, else pidfd_open of the peer's pid). Without one it is refused: the end of that process is what
  * frees its slots. The parent has a copy of it before the client is welcomed.
  */

@@ -6,7 +6,8 @@
  * Threads: loop_threads loops that take requests from the kernel (loop.c); the doorman, for the clients' socket, the
  * processes' deaths and the tick of each second (doorman.c); the notifier, which alone tells the kernel things without
  * being asked about names and ctl (notifier.c); the one of `events`, for its readers that wait (watch.c); those that read
- * values from a disk for the view (aside.c), and those of drains and checks (errands.c); and the first one, which waits
+ * values from a disk for the view (aside.c), and those of drains and checks (errands.c), and those that
+ * move bytes for GET_INTO (carriers.c); and the first one, which waits
  * for the end (serve.c).
  */
 #ifndef PREFIXFS_FS_FS_H
@@ -24,6 +25,7 @@
 #include "store/host.h"
 
 struct aside;
+struct carriers;
 struct calls;
 struct doorman;
 struct errands;
@@ -58,6 +60,7 @@ struct fs {
 	struct requests *requests;
 	struct errands *errands;
 	struct aside *aside;
+	struct carriers *carriers;
 	struct doorman *doorman;
 	struct fuse_session *session;
 	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */

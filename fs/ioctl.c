@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "fs/carriers.h"
 #include "fs/handles.h"
 #include "fs/log.h"
 #include "fs/loop.h"
@@ -26,11 +27,13 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_PROBE)] = &ioctl_probe,
 	[_IOC_NR(PFS_IOC_STAT)] = &ioctl_stat,
 	[_IOC_NR(PFS_IOC_LAST_ERROR)] = &ioctl_last_error,
+	[_IOC_NR(PFS_IOC_IMPORT)] = &ioctl_import,
 	[_IOC_NR(PFS_IOC_TOUCH)] = &ioctl_touch,
 	[_IOC_NR(PFS_IOC_REMOVE)] = &ioctl_remove,
 	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
 	[_IOC_NR(PFS_IOC_DRAIN)] = &ioctl_drain,
 	[_IOC_NR(PFS_IOC_RESET)] = &ioctl_reset,
+	[_IOC_NR(PFS_IOC_GET_INTO)] = &ioctl_get_into,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -92,17 +95,33 @@ static void answer(struct fs *fs, struct call *call, int result)
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
-static void publish(struct fs *fs, struct call *call, bool park)
+/* It leaves this thread. */
+static void let_go(struct call *call)
 {
-	call->waiting = park;
-	call->wake_ns = call->deadline_ns;
 	/* The kernel may cut in from here on; it names the call, which stays ours until it is published. */
 	if (!call->armed) {
 		call->armed = true;
 		fuse_req_interrupt_func(call->req, calls_interrupt, calls_name(call));
 	}
 	call->began_ns = clock_now_ns() - call->began_ns; /* what it has taken so far */
+}
+
+static void publish(struct fs *fs, struct call *call, bool park)
+{
+	call->waiting = park;
+	call->wake_ns = call->deadline_ns;
+	let_go(call);
 	calls_publish(fs->calls, call, park);
+}
+
+/* False: the daemon is stopping. */
+static bool hand_to_carrier(struct fs *fs, struct call *call)
+{
+	let_go(call);
+	if (carriers_give(fs->carriers, call, call->operation->carry))
+		return true;
+	call->began_ns = clock_now_ns() - call->began_ns;
+	return false;
 }
 
 static void give_up(struct fs *fs, struct call *call, int error)
@@ -121,6 +140,12 @@ static void go_on(struct fs *fs, struct call *call, int r)
 {
 	if (r == STEP_MORE) {
 		publish(fs, call, false);
+	} else if (r == STEP_CARRY && !fs->carriers) { /* a test's world: here and now */
+		call->operation->carry(call);
+		answer(fs, call, call->operation->step(call));
+	} else if (r == STEP_CARRY) {
+		if (!hand_to_carrier(fs, call))
+			give_up(fs, call, ENODEV);
 	} else if (r == STEP_WAIT) {
 		if (call->arg.call.flags & PFS_CALL_NONBLOCK)
 			give_up(fs, call, EAGAIN);

@@ -15,24 +15,28 @@
 #include "fs/calls.h"
 #include "fs/ctl.h"
 
+#define STEP_CARRY 3 /* of begin() alone */
+
 struct operation {
 	const char *name;
 	uint32_t bytes;         /* of its struct; 0 = no such operation */
 	uint32_t deadline_ms;   /* when the client names none */
 	bool outside;           /* may be asked before ATTACH ended, without a call buffer */
 	bool forgettable;       /* its answer is not kept for a repetition, nor its error noted */
-	/* Checks the struct and begins: STEP_MORE: step() follows; STEP_WAIT: wait, then step(); 0: done; or an
-	 * error. */
+	/* Checks the struct and begins: STEP_MORE: step() follows; STEP_WAIT: wait, then step(); STEP_CARRY: carry() in a thread
+	 * of its own, then step(); 0: done; or an error. */
 	int (*begin)(struct call *call);
+	void (*carry)(struct call *call); /* blocks; looks at calls_verdict by itself; NULL: begin() never asks for it */
 	int (*step)(struct call *call); /* STEP_MORE, STEP_WAIT, 0 or an error */
 	void (*undo)(struct call *call); /* the wait is given up; NULL: there is nothing to undo */
 	void (*done)(struct call *call); /* copies results, after an error too; NULL: begin and step wrote them */
 };
 
-/* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_manage.c. */
+/* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_import.c, fs/ioctl_manage.c. */
 extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error;
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
 extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
+extern const struct operation ioctl_import, ioctl_get_into;
 extern const struct operation ioctl_touch, ioctl_remove, ioctl_pin, ioctl_drain, ioctl_reset;
 
 /* The name of operation @nr of the ABI; NULL: it is not served. */

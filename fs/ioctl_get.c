@@ -43,9 +43,9 @@ static int get_start_check(struct call *call)
 		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", g->reserved);
 	if (g->handle == 0)
 		return why_set(&call->why, EINVAL, "handle: it is 0; ids begin at 1");
-	if (g->flags & ~PFS_GET_WAIT_INFLIGHT)
-		return why_set(&call->why, EINVAL, "flags: 0x%x has unknown bits; known is 0x%x", g->flags,
-			PFS_GET_WAIT_INFLIGHT);
+	if (g->flags & ~(PFS_GET_WAIT_INFLIGHT | PFS_GET_NO_AHEAD))
+		return why_set(&call->why, EINVAL, "flags: 0x%x has unknown bits; known are 0x%x", g->flags,
+			PFS_GET_WAIT_INFLIGHT | PFS_GET_NO_AHEAD);
 	if (g->policy == PFS_POLICY_SEGMENTED || g->policy == PFS_POLICY_SPARSE)
 		return why_set(
 			&call->why, EOPNOTSUPP, "policy: %u is not served by this version; PREFIX (0) is", g->policy);
@@ -104,6 +104,7 @@ static int get_start_call(struct call *call)
 	w->limit = g->limit;
 	w->class_mask = g->class_mask;
 	w->wait_inflight = g->flags & PFS_GET_WAIT_INFLIGHT;
+	w->no_ahead = g->flags & PFS_GET_NO_AHEAD;
 	w->deadline_ns = call->deadline_ns;
 	w->missing_capacity = g->missing_capacity;
 	r = get_start_begin(w, &call->why);

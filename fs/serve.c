@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "fs/aside.h"
+#include "fs/carriers.h"
 #include "fs/calls.h"
 #include "fs/doorman.h"
 #include "fs/errands.h"
@@ -215,9 +216,11 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->namespaces = namespaces_new(fs);
 	fs->errands = errands_new(fs);
 	fs->aside = aside_new(fs);
+	fs->carriers = carriers_new(fs);
 	fs->doorman = doorman_new(fs, listener);
 	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
-		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->doorman)
+		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->carriers ||
+		!fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
 	r = open_host(fs, why);
@@ -277,6 +280,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	notifier_stop(fs->notifier);
 	watch_stop(fs->watch);
 	calls_close(fs->calls);
+	carriers_stop(fs->carriers);
 	atomic_store(&fs->leaving, true);
 	if (write(fs->leave, &one, sizeof(one)) < 0)
 		log_error("the loops cannot be told to leave: %s", strerror(errno));
@@ -293,6 +297,7 @@ static void close_parts(struct fs *fs)
 	doorman_free(&fs->doorman);
 	handles_free(&fs->handles);
 	aside_free(&fs->aside);
+	carriers_free(&fs->carriers);
 	errands_free(&fs->errands);
 	namespaces_free(&fs->namespaces);
 	host_free(&fs->host);
@@ -331,6 +336,8 @@ static int serve(struct fs *fs, struct why *why)
 		r = watch_start(fs->watch);
 	if (!r)
 		r = aside_start(fs->aside);
+	if (!r)
+		r = carriers_start(fs->carriers);
 	if (!r)
 		r = loops_start(fs, &loops);
 	if (!r) {

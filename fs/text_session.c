@@ -84,6 +84,20 @@ static void print_held(const struct session_info *s, FILE *to)
 	fprintf(to, "listed: %u, the oldest; not listed: %u\n", s->shown, all > s->shown ? all - s->shown : 0);
 }
 
+static void print_imports(const struct session_info *s, FILE *to)
+{
+	fprintf(to, "imports: %u\n", s->imports);
+	for (uint32_t i = 0; i < s->imports; i++) {
+		const struct session_import *m = &s->import[i];
+
+		if (m->here)
+			fprintf(to, "import %" PRIu64 ": bytes=%" PRIu64 " written=%" PRIu64 " requests=%u\n", m->id, m->bytes,
+				m->written, m->users);
+		else
+			fprintf(to, "import %" PRIu64 ": its descriptor has not come\n", m->id);
+	}
+}
+
 static const char *operation_name(unsigned nr)
 {
 	const char *name = ioctl_name(nr);
@@ -119,6 +133,7 @@ int text_print_session(struct fs *fs, uint64_t number, FILE *to)
 		return r;
 	print_who(s, to);
 	print_held(s, to);
+	print_imports(s, to);
 	print_requests(fs, number, to);
 	if (s->error[0])
 		fprintf(to, "last error: %s (%s, request %" PRIu64 ", %" PRIu64 " ms ago)\n", s->error,

@@ -493,7 +493,7 @@ static void get_start_finish(struct get_start *call)
 	h->holding.values = h->holding.sized = deepest + 1 - h->first;
 	h->holding.bytes = call->bytes + call->disk_bytes;
 	list_missing(call, deepest);
-	if (call->session->space->tiering)
+	if (call->session->space->tiering && !call->no_ahead)
 		get_look_ahead(call, deepest);
 	session_unclaim(call->session, &h->holding);
 }

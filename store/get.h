@@ -19,6 +19,7 @@ struct get_start {
 	uint64_t start, have, limit; /* tokens; limit 0 = none */
 	uint32_t class_mask;       /* 0 = all */
 	bool wait_inflight;
+	bool no_ahead;             /* nothing is read ahead of the transfer */
 	uint64_t deadline_ns;      /* of the wait, clock_now_ns */
 	uint64_t *hits, *restorable; /* untrusted, written only, whole 64-bit words; or NULL. Without @hits
 	                              the search ends at the first miss and hit_count counts up to there */
@@ -57,6 +58,7 @@ struct get_transfer {
 	uint64_t deadline_ns;        /* of waiting for the disk, clock_now_ns; then what is there is delivered */
 	uint64_t *offsets;           /* untrusted, written only */
 	uint32_t offsets_capacity;
+	bool into;                   /* store/into.c: offsets and plan are not wanted */
 	/* out */
 	uint64_t delivered_len;
 	uint32_t values;

@@ -331,6 +331,19 @@ static void show_holdings(struct session *s, struct session_info *info, uint64_t
 	info->oldest_ms = info->shown ? info->holding[0].age_ns / MILLISECOND : 0;
 }
 
+static void show_imports(struct session *s, struct session_info *info)
+{
+	lock_take(&s->lock);
+	for (uint32_t i = 0; i < SESSION_MAX_IMPORTS; i++) {
+		const struct import *m = &s->imports[i];
+
+		if (m->id)
+			info->import[info->imports++] =
+				(struct session_import){ m->id, m->bytes, m->written, m->fd >= 0, m->users };
+	}
+	lock_drop(&s->lock);
+}
+
 static void show_ranges(struct session *s, struct session_info *info)
 {
 	struct space *space = s->space;
@@ -387,6 +400,7 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 	memcpy(ret->error, s->error.text, sizeof(ret->error));
 	lock_drop(&s->lock);
 	show_holdings(s, ret, now_ns);
+	show_imports(s, ret);
 	show_ranges(s, ret);
 	session_unref(&s);
 	return 0;

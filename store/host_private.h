@@ -24,6 +24,7 @@ struct host {
 
 	_Atomic bool closing;             /* by host_free */
 	_Atomic bool balance_queued;
+	_Atomic uint32_t imports;         /* memory files of clients: store/import.c */
 	_Atomic bool room_made;           /* since the last balance: who was refused is told to try again */
 
 	struct lock lock; /* LOCK_HOST */

@@ -238,8 +238,8 @@ void load_submit(struct tiering *t)
 
 /* ---- ended ---------------------------------------------------------------------------------------------------------- */
 
-/* Bytes per second of the last three reads that tell something: no small ones, none of rows alone. */
-static void note_rate(struct tiering *t, const struct disk_read *read)
+/* Bytes per second of the last three reads: no small ones, none of rows alone. */
+void load_note_rate(struct tiering *t, const struct disk_read *read)
 {
 	if (read->job.result || read->bytes < RATE_BYTES || !read->transfer_ns || read->values[0].page == TABLES_PAGE_ROW)
 		return;
@@ -318,7 +318,7 @@ static void job_done(struct disk_job *disk_job)
 
 		lock_take(&space->lock);
 		if (!i)
-			note_rate(t, &job->read);
+			load_note_rate(t, &job->read);
 		for (; i < end; i++) {
 			const struct disk_read_value *value = &job->values[i];
 			int error = disk_job->result ? disk_job->result : value->result;

@@ -83,6 +83,8 @@ bool load_error_of_disk(int error);
 bool load_error_of_value(int error);
 /* An error of a read as a whole: is the file not to be used any more? */
 bool load_error_of_file(int error);
+/* Under the lock: a read has ended. Of one that tells something about the disk its speed is noted. */
+void load_note_rate(struct tiering *t, const struct disk_read *read);
 /* What of a record is in its file @id alone goes, what is in memory is to be written. In bounded stays; without the lock. */
 void load_lose_file(struct tiering *t, uint32_t record, uint64_t id);
 

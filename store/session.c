@@ -15,6 +15,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/import.h"
 #include "store/nodes.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
@@ -62,6 +63,8 @@ int session_new(struct host *host, struct space *space, pid_t pid, uid_t uid, gi
 	s->opened_s = (int64_t)clock_wall_s();
 	s->rank = SESSION_RANK_NONE;
 	s->buffer_fd = -1;
+	for (uint32_t i = 0; i < SESSION_MAX_IMPORTS; i++)
+		s->imports[i].fd = -1;
 	lock_init(&s->lock, LOCK_SESSION);
 	r = session_enlist(host, s, why);
 	if (r) {
@@ -401,6 +404,7 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 	s->unacked = NULL;
 	lock_drop(&s->lock);
 	put_plans_acknowledge(s, unacked);
+	imports_end(s);
 	lock_take(&s->host->lock);
 	s->host->sessions[s->slot] = NULL;
 	s->host->session_count--;

@@ -74,6 +74,14 @@ int session_ack_ranges(struct session *session, const struct session_ack *acks, 
 void session_note_error(struct session *session, uint64_t seq, uint32_t op, const struct why *why);
 void session_last_error(struct session *session, uint64_t *seq, uint32_t *op, struct why *ret);
 
+#define SESSION_MAX_IMPORTS 16u /* as PFS_MAX_IMPORTS */
+
+struct session_import {
+	uint64_t id, bytes, written;
+	bool here; /* its descriptor has come */
+	uint32_t users;
+};
+
 #define SESSION_SHOWN 64u /* plans and handles that are shown each by itself: the oldest */
 
 struct session_holding {
@@ -105,6 +113,8 @@ struct session_info {
 	uint64_t oldest_ms;   /* age of the oldest plan or handle */
 	uint32_t shown;       /* of `holding`, oldest first; there are put_plans + get_plans + handles of them */
 	struct session_holding holding[SESSION_SHOWN];
+	uint32_t imports;     /* of `import` */
+	struct session_import import[SESSION_MAX_IMPORTS];
 	uint64_t error_seq, error_ms; /* request that failed last, how long ago */
 	uint32_t error_op;            /* its number in the ABI, 0 = none failed */
 	char error[480];

@@ -47,6 +47,16 @@ struct ended { /* an ended plan or handle: what a later request for it is answer
 	uint8_t outcome; /* enum put_status of a put plan */
 };
 
+struct import { /* a place in a session's table: (session lock), but for what its user looks at: id, fd, bytes */
+	uint64_t id;             /* 0 = free */
+	int fd;                  /* -1 = it has not come */
+	uint32_t users;          /* requests that write there */
+	uint64_t bytes;          /* length when it came */
+	uint64_t written;        /* payload bytes delivered there */
+	uint8_t token[16];       /* until it comes */
+	uint64_t token_until_ns;
+};
+
 enum session_state { SESSION_NEW, SESSION_OFFERED, SESSION_ATTACHED, SESSION_GONE };
 
 struct session {
@@ -92,6 +102,8 @@ struct session {
 	uint32_t error_op;          /* (lock) */
 	uint64_t error_ns;          /* (lock) when */
 	struct why error;           /* (lock) */
+
+	struct import imports[SESSION_MAX_IMPORTS]; /* (lock) */
 
 	struct session *next_attached;                /* (space lock) */
 	uint64_t acknowledged[SLOTS_MAX_GRANTS / 64]; /* (space lock) bit g: grant g may be given out to us */

@@ -39,6 +39,8 @@
 	x(handles_expired, "handles cancelled after handle_ttl")                          \
 	x(values_given, "values handed out by GET_TRANSFER")                              \
 	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \
+	x(values_imported, "values written to clients' own memory by GET_INTO")           \
+	x(bytes_imported, "payload bytes written to clients' own memory by GET_INTO")     \
 	x(grants_begun, "grants cut")                                                     \
 	x(grants_failed, "grants given up because the host had no memory")                \
 	x(grants_recut, "grants emptied and cut for another class or share")              \

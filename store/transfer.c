@@ -150,7 +150,7 @@ static int check_offsets(struct get_transfer *call, const struct handle *h, stru
 	for (uint32_t c = 0; c < layout->classes; c++)
 		if (mask >> c & 1)
 			need += layout_is_row(layout, c) ? call->to == call->boundary : call->end - call->first;
-	if (need > call->offsets_capacity)
+	if (need > call->offsets_capacity && !call->into)
 		return why_set(why, ENOSPC, "offsets: %llu are needed, there is room for %u", (unsigned long long)need,
 			       call->offsets_capacity);
 	call->class_mask = mask;
@@ -176,12 +176,12 @@ static int begin_plan(struct get_transfer *call, struct handle *h, struct why *w
 	int r;
 
 	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2) ||
-	    (s->space->tiering && !transfer_tiers_reserve(call, h, plan))) {
+	    (s->space->tiering && !call->into && !transfer_tiers_reserve(call, h, plan))) {
 		if (plan)
 			get_plan_destroy(&plan->holding);
 		return why_set(why, ENOMEM, "no memory for a plan of %u pages", call->end - call->first);
 	}
-	r = session_hold(s, &plan->holding, why);
+	r = call->into ? 0 : session_hold(s, &plan->holding, why);
 	if (r) {
 		if (!session_reuse(s, &plan->holding))
 			get_plan_destroy(&plan->holding);
@@ -203,7 +203,7 @@ int get_transfer_begin(struct get_transfer *call, struct why *why)
 
 	if (s->rank == SESSION_RANK_NONE)
 		return why_set(why, EPERM, "the session has no rank, hence no share to read");
-	if (!call->plan)
+	if (!call->plan && !call->into)
 		return why_set(why, EINVAL, "plan: the id is 0");
 	r = session_claim(s, HOLDING_HANDLE, call->handle, &holding, NULL, why);
 	if (r)
@@ -221,7 +221,7 @@ int get_transfer_begin(struct get_transfer *call, struct why *why)
 	call->values = 0;
 	call->bytes = 0;
 	call->spent = false;
-	if (s->space->tiering)
+	if (s->space->tiering && !call->into)
 		transfer_tiers_begin(call);
 	return 0;
 }
@@ -362,8 +362,13 @@ void transfer_finish(struct get_transfer *call)
 	call->delivered_len = call->to;
 	call->handle_ended = call->to == call->boundary || call->spent;
 	lock_take(&s->space->lock);
-	s->space->stats.values_given += call->values;
-	s->space->stats.bytes_given += call->bytes;
+	if (call->into) {
+		s->space->stats.values_imported += call->values;
+		s->space->stats.bytes_imported += call->bytes;
+	} else {
+		s->space->stats.values_given += call->values;
+		s->space->stats.bytes_given += call->bytes;
+	}
 	lock_drop(&s->space->lock);
 	if (call->handle_ended) {
 		move_row(call);
@@ -372,7 +377,10 @@ void transfer_finish(struct get_transfer *call)
 	} else {
 		session_unclaim(s, &h->holding);
 	}
-	session_unclaim(s, &call->p->holding);
+	if (call->into)
+		get_plan_end(s, &call->p->holding);
+	else
+		session_unclaim(s, &call->p->holding);
 }
 
 int get_transfer_step(struct get_transfer *call, struct why *why)
@@ -413,9 +421,10 @@ void get_transfer_undo(struct get_transfer *call)
 {
 	struct session *s = call->session;
 
-	if (s->space->tiering)
+	if (s->space->tiering && !call->into)
 		transfer_tiers_undo(call);
-	session_forget(s, &call->p->holding);
+	if (!call->into)
+		session_forget(s, &call->p->holding);
 	get_plan_end(s, &call->p->holding);
 	session_unclaim(s, &call->h->holding);
 }

@@ -148,11 +148,13 @@ static const char *op_name(unsigned long op)
 		[_IOC_NR(PFS_IOC_RELEASE)] = "RELEASE",
 		[_IOC_NR(PFS_IOC_PROBE)] = "PROBE",
 		[_IOC_NR(PFS_IOC_STAT)] = "STAT",
+		[_IOC_NR(PFS_IOC_IMPORT)] = "IMPORT",
 		[_IOC_NR(PFS_IOC_TOUCH)] = "TOUCH",
 		[_IOC_NR(PFS_IOC_REMOVE)] = "REMOVE",
 		[_IOC_NR(PFS_IOC_PIN)] = "PIN",
 		[_IOC_NR(PFS_IOC_DRAIN)] = "DRAIN",
 		[_IOC_NR(PFS_IOC_RESET)] = "RESET",
+		[_IOC_NR(PFS_IOC_GET_INTO)] = "GET_INTO",
 	};
 	unsigned nr = _IOC_NR(op);
 

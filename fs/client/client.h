@@ -40,6 +40,8 @@ struct conn {
 	uint8_t *buffer;
 	uint64_t segment_bytes, segment_page_bytes, buffer_bytes;
 	uint64_t generation, number;
+	uint64_t serial; /* counts the session's connections from 1 */
+	char socket_path[sizeof(((struct pfs_attach *)0)->socket_path)];
 	uint32_t world, page_tokens, classes, state_mask;
 	uint32_t share[PFS_MAX_CLASSES];
 	uint8_t fingerprint[16];
@@ -52,6 +54,13 @@ struct conn {
 struct call {
 	struct call *next, *prev;
 	uint64_t seq;
+};
+
+/* A memory file of the engine's. */
+struct imported {
+	uint64_t id;   /* 0 = free; of the daemon's import too */
+	int fd;        /* a copy */
+	uint64_t conn; /* serial of the connection whose daemon has it, 0 = none */
 };
 
 #define PLAN_SLOTS PFS_MAX_PLANS
@@ -76,6 +85,10 @@ struct pfs_session {
 	uint64_t tag;                                /* begins every plan id of this session */
 
 	pthread_mutex_t ranges_lock; /* taken before `lock`; one thread at a time brings ranges up to date */
+	pthread_mutex_t imports_lock; /* taken before `lock`; one thread at a time brings or drops one */
+	struct imported imports[PFS_MAX_IMPORTS]; /* (imports_lock) */
+	uint64_t import_counter;      /* (imports_lock) */
+	_Atomic uint64_t serials;     /* of connections */
 	int poll_fd;                 /* epoll that watches the current connection's ctl */
 	char *ctl_path, *socket_dir;
 	struct pfs_options options;
@@ -86,6 +99,10 @@ uint64_t now_ms(void);
 
 /* conn.c */
 int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
+/* Says @hello at the socket, which ATTACH said is at @path, with @fd (-1: none), and waits for the welcome; with two descriptors
+ * when @ret_fds is not NULL. */
+int conn_show_token(struct pfs_session *session, const char *path, const struct pfs_hello *hello, int fd,
+	uint64_t until_ms, int *ret_fds);
 /* The same again and again until the deadline. Without the lock, by the one thread that set `attaching`, or opens. */
 int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
 void conn_free(struct conn **conn);
@@ -151,6 +168,9 @@ struct plan {
 	uint32_t group_capacity;
 	struct table tables[PFS_MAX_CLASSES]; /* (lock) */
 };
+
+/* import.c */
+void imports_free(struct pfs_session *session);
 
 /* plans.c */
 /* A new plan with one user. -EDQUOT, -ENOMEM. */

@@ -39,9 +39,9 @@ bool conn_is_lost(int error)
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-static int socket_address(struct pfs_session *session, const struct pfs_attach *attach, struct sockaddr_un *ret)
+static int socket_address(struct pfs_session *session, const char *path, struct sockaddr_un *ret)
 {
-	const char *path = attach->socket_path, *name = strrchr(path, '/');
+	const char *name = strrchr(path, '/');
 	int n;
 
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -56,8 +56,45 @@ static int socket_address(struct pfs_session *session, const struct pfs_attach *
 	return 0;
 }
 
-/* Waits for the welcome; *ret_fds are the two descriptors. */
-static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welcome, int ret_fds[2])
+/* @fd (-1: none) goes along. */
+static int send_hello(int sock, const struct pfs_hello *hello, int fd)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {(void *)hello, sizeof(*hello)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = sizeof(control.bytes);
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(fd));
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	}
+	return sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*hello) ? 0 : -1;
+}
+
+static int await_welcome(int sock, uint64_t until_ms)
+{
+	for (;;) {
+		struct pollfd p = {.fd = sock, .events = POLLIN};
+		uint64_t now = now_ms();
+		int r = poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0);
+
+		if (r > 0)
+			return 0;
+		if (r == 0)
+			return say(ETIMEDOUT, "the daemon did not answer on its socket in time");
+		if (errno != EINTR)
+			return say(errno, "poll: %s", strerror(errno));
+	}
+}
+
+/* Waits for the welcome; *ret_fds are the two descriptors, unless it is NULL. */
+static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welcome, int *ret_fds)
 {
 	union {
 		struct cmsghdr align;
@@ -67,36 +104,29 @@ static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welc
 	struct msghdr msg = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes),
+		.msg_control = ret_fds ? control.bytes : NULL,
+		.msg_controllen = ret_fds ? sizeof(control.bytes) : 0,
 	};
 	struct cmsghdr *c;
 	ssize_t n;
 	int fds[2], r;
 
-	for (;;) {
-		struct pollfd p = {.fd = sock, .events = POLLIN};
-		uint64_t now = now_ms();
-
-		r = poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0);
-		if (r > 0)
-			break;
-		if (r == 0)
-			return say(ETIMEDOUT, "the daemon did not answer on its socket in time");
-		if (errno != EINTR)
-			return say(errno, "poll: %s", strerror(errno));
-	}
+	r = await_welcome(sock, until_ms);
+	if (r)
+		return r;
 	do
 		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return say(errno, "the daemon's socket: %s", strerror(errno));
-	c = CMSG_FIRSTHDR(&msg);
+	c = ret_fds ? CMSG_FIRSTHDR(&msg) : NULL;
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(fds))) {
 		memcpy(fds, CMSG_DATA(c), sizeof(fds));
 	} else if (n == (ssize_t)sizeof(*welcome) && welcome->status) {
 		welcome->text[sizeof(welcome->text) - 1] = '\0';
-		return say(-welcome->status, "the daemon refused the session: %s", welcome->text);
+		return say(-welcome->status, "the daemon refused %s: %s", ret_fds ? "the session" : "the import", welcome->text);
+	} else if (n == (ssize_t)sizeof(*welcome) && !ret_fds) {
+		return 0;
 	} else {
 		return say(EBADMSG, "the daemon's welcome has %zd bytes and not two descriptors", n);
 	}
@@ -109,29 +139,34 @@ static int receive_welcome(int sock, uint64_t until_ms, struct pfs_welcome *welc
 	return 0;
 }
 
-static int fetch_descriptors(
-	struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
+int conn_show_token(struct pfs_session *session, const char *path, const struct pfs_hello *hello, int fd,
+	uint64_t until_ms, int *ret_fds)
 {
-	struct pfs_hello hello = {.abi_version = PFS_ABI_VERSION};
 	struct pfs_welcome welcome = {0};
 	struct sockaddr_un address;
 	int sock, r;
 
-	r = socket_address(session, attach, &address);
+	r = socket_address(session, path, &address);
 	if (r)
 		return r;
 	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (sock < 0)
 		return say(errno, "socket: %s", strerror(errno));
-	memcpy(hello.token, attach->token, sizeof(hello.token));
-	if (connect(sock, (struct sockaddr *)&address, sizeof(address)))
-		r = say(errno, "%s: %s", address.sun_path, strerror(errno));
-	else if (send(sock, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
+	if (connect(sock, (struct sockaddr *)&address, sizeof(address)) || send_hello(sock, hello, fd))
 		r = say(errno, "%s: %s", address.sun_path, strerror(errno));
 	else
 		r = receive_welcome(sock, until_ms, &welcome, ret_fds);
 	close(sock);
 	return r;
+}
+
+static int fetch_descriptors(
+	struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
+{
+	struct pfs_hello hello = {.abi_version = PFS_ABI_VERSION, .kind = PFS_HELLO_ATTACH};
+
+	memcpy(hello.token, attach->token, sizeof(hello.token));
+	return conn_show_token(session, attach->socket_path, &hello, -1, until_ms, ret_fds);
 }
 
 /* What came over the socket must be what ATTACH promised: a mapping must never end before its stated length. */
@@ -207,6 +242,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	conn->buffer_bytes = a.call_buffer_bytes;
 	conn->generation = a.generation;
 	conn->number = a.session;
+	memcpy(conn->socket_path, a.socket_path, sizeof(conn->socket_path));
 	conn->world = a.world;
 	conn->page_tokens = a.page_tokens;
 	conn->classes = a.classes;
@@ -237,6 +273,7 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 	if (!conn)
 		return say(ENOMEM, "no memory for a connection");
 	conn->refs = 1;
+	conn->serial = atomic_fetch_add(&session->serials, 1) + 1;
 	conn->segment_fd = -1;
 	do
 		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);

@@ -209,7 +209,7 @@ struct pfs_get_request {
 	uint64_t limit;             /* 0 = none */
 	uint8_t ticket[16];
 	uint32_t policy;      /* PFS_POLICY_PREFIX */
-	uint32_t flags;       /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_BITS */
+	uint32_t flags;       /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_AHEAD, PFS_GET_NO_BITS */
 	uint32_t class_mask;  /* 0 = all */
 	uint32_t call_flags;  /* 0 or PFS_CALL_NONBLOCK */
 	uint32_t deadline_ms; /* 0 = the daemon's default */
@@ -277,6 +277,53 @@ int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
  * error of any, after all others were released. -ENOENT (unknown to this session, or ended), -EINVAL (a put plan),
  * -ESTALE: the plan had lost its pins before; it is released, but bytes read under it are not to be trusted. */
 int pfs_release(struct pfs_session *session, const uint64_t *plans, uint32_t count, int32_t *status);
+
+/* ---- get, into memory of the engine's own ------------------------------------------------------------------------
+ *
+ * An engine with a host pool of its own has the daemon write values there, those on disk too, without a slot of the segment in
+ * between: it imports the pool's memory file once, and names it in pfs_get_into. Ask pfs_get_start with PFS_GET_NO_AHEAD then. */
+
+/* Lets the session use the memory file @fd (memfd_create, shm_open), open for writing and with all of its memory present, at most
+ * PFS_MAX_IMPORTS of them. The descriptor is copied: the engine may close it. After a restart of the daemon it is imported anew when
+ * it is used. *ret names it in calls of this session.
+ * -EBADF, -EINVAL (no memory file, empty, or with holes), -EPERM (sealed against writing), -EOPNOTSUPP (hugetlbfs), -EDQUOT, -EMFILE,
+ * -ENFILE (the host's limit), -ETIMEDOUT; the sentence says which. */
+int pfs_import_add(struct pfs_session *session, int fd, uint64_t *ret);
+
+/* Forgets an import; the memory stays as it is. -ENOENT; -EBUSY: a pfs_get_into writes there. */
+int pfs_import_drop(struct pfs_session *session, uint64_t import);
+
+struct pfs_into_request {
+	uint64_t handle;
+	uint64_t boundary;      /* as of struct pfs_transfer_request, like the next two */
+	uint64_t from, to;
+	uint64_t import;
+	/* The value of class c of page i of the range goes to byte base + block(i) * stride + class_offset[c] of the file, that of
+	 * a state class to state_base + class_offset[c]; any alignment will do. */
+	uint64_t base, stride, state_base;
+	const uint32_t *blocks; /* block(i) of each page of the range; NULL: block(i) = i */
+	uint64_t class_offset[PFS_MAX_CLASSES];
+	uint32_t class_mask;    /* 0 = the handle's */
+	uint32_t call_flags;    /* 0, or PFS_CALL_NONBLOCK: -EAGAIN where a value is on disk */
+	uint32_t deadline_ms;   /* 0 = the daemon's default */
+	uint32_t reserved[5];
+};
+
+struct pfs_into_result {
+	uint64_t delivered_len; /* tokens, `to` or less: what was written for pages behind it means nothing */
+	uint64_t bytes;         /* payload bytes delivered */
+	uint32_t values;
+	uint32_t handle_ended;  /* 1: the handle's id is no longer valid */
+	uint64_t reserved[4];
+};
+
+/* Has a range of a handle written to an import; when it returns, the bytes are there. No plan is made, nothing is to be released.
+ * Less than `to` is delivered when the deadline has passed, or a value could not be read from disk: that one is gone, and is never
+ * written. After an error the handle is as before, and the bytes at the places named mean nothing.
+ * -ENOENT (handle or import), -EALREADY (the handle has ended), -EINVAL, -ERANGE (a place outside the file), -EFAULT (the file has
+ * become shorter, has holes, or was sealed), -EAGAIN, -EBUSY, -EIO, -ENOMEM, -ENOBUFS, -ESTALE (the connection that the handle was started on is
+ * gone; the handle has ended). */
+int pfs_get_into(struct pfs_session *session, const struct pfs_into_request *request, struct pfs_into_result *ret);
 
 /* ---- pointer tables for kernels -------------------------------------------------------------------------------- */
 

@@ -37,6 +37,7 @@ extern "C" {
 #define PFS_MAX_DEADLINE_MS 600000u  /* ten minutes */
 #define PFS_STEP_KEYS 1024u          /* a longer batch runs in pieces of this many keys */
 #define PFS_ENDED_PLANS 1024u        /* ended plans and handles, together, that a session still answers EALREADY for */
+#define PFS_MAX_IMPORTS 16u          /* memory files that a session has imported: EDQUOT */
 
 #define PFS_INDEX_NONE 0xffffffffu
 #define PFS_OFFSET_NONE 0xffffffffffffffffull /* of an array in the call buffer: it is not wanted */
@@ -203,6 +204,7 @@ enum pfs_policy {
 };
 
 #define PFS_GET_WAIT_INFLIGHT 1u /* wait, within the deadline, for values that other plans are writing */
+#define PFS_GET_NO_AHEAD 2u      /* nothing is read from disk into memory ahead: GET_INTO follows */
 
 #define PFS_TIER_MEMORY 0u
 #define PFS_TIER_DISK 1u
@@ -262,6 +264,44 @@ struct pfs_get_transfer {
 	                         was delivered. What stands at offsets_offset behind it means nothing */
 	__u32 values;         /* out: offsets written */
 	__u32 handle_ended;   /* out: 0 or 1 */
+};
+
+#define PFS_IMPORT_DROP 1u /* forget it: EBUSY while a request writes there */
+
+/* A memory file of the client's own that GET_INTO may write to. Without DROP the answer is a token, to be shown on the socket in
+ * a hello of kind PFS_HELLO_IMPORT that carries the descriptor; from the welcome on it can be used. */
+struct pfs_import {
+	struct pfs_call call;
+	__u64 import;       /* in: the client's id, not 0 */
+	__u32 flags;        /* in: PFS_IMPORT_* */
+	__u32 token_ttl_ms; /* out: how long the token is good */
+	__u8 token[16];     /* out */
+};
+
+/* Like GET_TRANSFER, but the daemon writes the values to the client's memory: no plan is made, nothing is to be released. The
+ * value of class c of page i of the range goes to byte
+ *     base + block(i) * stride + class_offset[c]    of the import, that of a state class to
+ *     state_base + class_offset[c]
+ * as many bytes as it has, without the slot's padding. */
+struct pfs_get_into {
+	struct pfs_call call;
+	__u64 handle;        /* in */
+	__u64 boundary;      /* in: tokens; as of GET_TRANSFER, like the next two */
+	__u64 from;          /* in */
+	__u64 to;            /* in */
+	__u64 import;        /* in: id of the memory file */
+	__u64 base;          /* in: bytes; where block 0 begins */
+	__u64 stride;        /* in: bytes from one block to the next; no alignment is asked for */
+	__u64 blocks_offset; /* in: __u32[pages in the range]: block(i); PFS_OFFSET_NONE: block(i) = i */
+	__u64 state_base;    /* in: bytes */
+	__u64 class_offset[PFS_MAX_CLASSES]; /* in: bytes; of classes in class_mask */
+	__u32 class_mask;    /* in: 0 = the handle's */
+	__u32 flags;         /* in: 0 */
+	__u64 delivered_len; /* out: tokens; `to`, or less: the deadline has passed, or a value could not be read. What was
+	                        written for pages behind it, and for state classes unless it is the boundary, means nothing */
+	__u64 bytes;         /* out: payload bytes delivered */
+	__u32 values;        /* out: values delivered */
+	__u32 handle_ended;  /* out: 0 or 1 */
 };
 
 struct pfs_get_cancel {
@@ -395,19 +435,25 @@ struct pfs_reset {
 #define PFS_IOC_STAT _IOWR(PFS_IOC_TYPE, 12, struct pfs_stat)
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
 #define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
-/* 15 IMPORT, 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 24..31 are kept for later: EOPNOTSUPP. */
+#define PFS_IOC_IMPORT _IOWR(PFS_IOC_TYPE, 15, struct pfs_import)
+/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 25..31 are kept for later: EOPNOTSUPP. */
 #define PFS_IOC_TOUCH _IOWR(PFS_IOC_TYPE, 17, struct pfs_touch)
 #define PFS_IOC_REMOVE _IOWR(PFS_IOC_TYPE, 18, struct pfs_remove)
 #define PFS_IOC_PIN _IOWR(PFS_IOC_TYPE, 19, struct pfs_pin)
 #define PFS_IOC_DRAIN _IOWR(PFS_IOC_TYPE, 22, struct pfs_drain)
 #define PFS_IOC_RESET _IOWR(PFS_IOC_TYPE, 23, struct pfs_reset)
+#define PFS_IOC_GET_INTO _IOWR(PFS_IOC_TYPE, 24, struct pfs_get_into)
 #define PFS_IOC_NR_LAST 31
 
-/* What the socket carries: the client sends a hello, the daemon answers with a welcome and, when status is 0, two
- * descriptors (SCM_RIGHTS): the segment's, then the call buffer's. Both messages are one SOCK_SEQPACKET packet. */
+#define PFS_HELLO_ATTACH 0u /* the token is ATTACH's */
+#define PFS_HELLO_IMPORT 1u /* it is IMPORT's, and one descriptor comes along */
+
+/* What the socket carries: the client sends a hello, the daemon answers with a welcome and, when status is 0 and the hello was
+ * of kind ATTACH, two descriptors (SCM_RIGHTS): the segment's, then the call buffer's. Both messages are one SOCK_SEQPACKET
+ * packet; a connection carries one of each. */
 struct pfs_hello {
 	__u32 abi_version;
-	__u32 reserved;
+	__u32 kind; /* PFS_HELLO_* */
 	__u8 token[16];
 };
 

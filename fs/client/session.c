@@ -91,6 +91,7 @@ static int session_new(const char *path, const struct pfs_options *options, stru
 	s->options = *options;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->ranges_lock, NULL);
+	pthread_mutex_init(&s->imports_lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&s->changed, &attr);
@@ -154,6 +155,7 @@ void pfs_close(struct pfs_session **sessionp)
 	if (!s)
 		return;
 	plans_free(s);
+	imports_free(s);
 	while ((conn = s->conns)) { /* those kept by key areas too */
 		s->conns = conn->next;
 		conn_free(&conn);
@@ -162,6 +164,7 @@ void pfs_close(struct pfs_session **sessionp)
 		close(s->poll_fd);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->ranges_lock);
+	pthread_mutex_destroy(&s->imports_lock);
 	pthread_mutex_destroy(&s->lock);
 	free(s->ctl_path);
 	free(s->socket_dir);

@@ -8,18 +8,23 @@
  * After each input everything is at its base, and index and slots are checked from end to end.
  */
 #include <assert.h>
+#include <fcntl.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fs/record_name.h"
+#include "store/import.h"
 #include "store/session.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/kernel.h"
 
 #define SESSIONS 2u
+#define IMPORT_BYTES (1u << 20)
 #define CHAINS 12u /* of up to 56 pages: more than there is room for */
 
 static struct client clients[SESSIONS];
@@ -75,6 +80,8 @@ union any {
 	struct pfs_put_end put_end;
 	struct pfs_get_start get_start;
 	struct pfs_get_transfer get_transfer;
+	struct pfs_import import;
+	struct pfs_get_into get_into;
 	struct pfs_get_cancel get_cancel;
 	struct pfs_release release;
 	struct pfs_probe probe;
@@ -204,12 +211,76 @@ static void get_transfer(struct program *p, struct client *c)
 	issue(p, c, PFS_IOC_GET_TRANSFER, &arg);
 }
 
+/* What the socket would bring: a memory file of a megabyte, or what is none. */
+static void bring_import(struct program *p, const uint8_t token[16])
+{
+	uint8_t what = u8(p);
+	int fd = what & 1 ? open("/dev/null", O_RDWR | O_CLOEXEC) : memfd_create("fuzz", MFD_CLOEXEC);
+	struct why why = WHY_INIT;
+
+	if (!(what & 1) && ftruncate(fd, IMPORT_BYTES))
+		abort();
+	if (!(what & 3) && posix_fallocate(fd, 0, IMPORT_BYTES))
+		abort();
+	import_bring(kernel_fs.host, token, 0, what & 4 ? fd : dup(fd), &why);
+	if (!(what & 4)) {
+		if (what & 8 && ftruncate(fd, what * 512)) /* shorter than it came */
+			assert(what & 1);
+		close(fd);
+	}
+}
+
+static void import(struct program *p, struct client *c)
+{
+	uint8_t what = u8(p);
+	union any arg = {.import = {.import = what % 4, .flags = what & 64 ? PFS_IMPORT_DROP : 0}};
+
+	issue(p, c, PFS_IOC_IMPORT, &arg);
+	if (kernel.error || what & 64)
+		return;
+	memcpy(&arg, kernel.reply + sizeof(struct fuse_ioctl_out), sizeof(arg.import));
+	bring_import(p, arg.import.token);
+}
+
+static void get_into(struct program *p, struct client *c)
+{
+	uint8_t what = u8(p), handle = u8(p) % 8;
+	union any arg = {.get_into = {.handle = handle, .boundary = c->transferable[handle], .import = u8(p) % 4,
+		.stride = 65536, .blocks_offset = PFS_OFFSET_NONE, .state_base = IMPORT_BYTES - 20000}};
+	struct pfs_get_into *t = &arg.get_into;
+
+	t->to = what & 1 ? u8(p) % 64 * 64u : t->boundary;
+	if (what & 2)
+		t->from = u8(p) % 16 * 64u;
+	if (what & 4)
+		t->class_mask = u8(p) & 3;
+	if (what & 8) {
+		t->blocks_offset = ANSWERS_AT;
+		for (unsigned i = 0; i < 64; i++)
+			((uint32_t *)(c->buffer + ANSWERS_AT))[i] = (u8(p) + i) % 17;
+	}
+	if (what & 16)
+		t->base = odd_number(p);
+	if (what & 32)
+		t->class_offset[u8(p) & 1] = odd_number(p);
+	issue(p, c, PFS_IOC_GET_INTO, &arg);
+}
+
 static void end_some(struct program *p, struct client *c)
 {
 	uint64_t plans[4];
+	uint8_t what = u8(p);
 	union any arg = {0};
 
-	if (u8(p) & 1) {
+	if (what >= 0xc0) {
+		import(p, c);
+		return;
+	}
+	if (what >= 0x80) {
+		get_into(p, c);
+		return;
+	}
+	if (what & 1) {
 		arg.get_cancel.handle = u8(p) % 8;
 		issue(p, c, PFS_IOC_GET_CANCEL, &arg);
 		return;
@@ -450,6 +521,9 @@ size_t fuzz_seed(unsigned n, uint8_t *to)
 		/* put, commit, get, transfer, release */
 		{0, 0x20, 1, 0, 1, 1, 0, 3, 0, 0x23, 1, 0, 0, 0, 0x26, 2, 1, 1, 0, 3, 0, 0x28, 2, 1, 2, 2, 0, 0x28, 4, 1, 3, 2, 0,
 			0x29, 0, 2, 3, 2, 2, 1, 0},
+		/* put, commit, get, into a memory file */
+		{0, 0x20, 1, 0, 1, 1, 0, 3, 0, 0x23, 1, 0, 0, 0, 0x26, 2, 1, 1, 0, 3, 0, 0x29, 0xc0, 1, 0, 0, 0x29, 0x80, 0, 1, 1, 0,
+			0x29, 0xc0, 65, 0},
 		/* a chain of two records with rows, a WHOLE group, an abort */
 		{0, 0x20, 1, 1, 3, 1, 0, 3, 3, 1, 4, 3, 0, 0x23, 1, 0, 1, 0, 0x20, 2, 0, 9, 2, 0, 3, 0, 0x25, 2, 0, 0, 0},
 		/* one waits for what the other writes */

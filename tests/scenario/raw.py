@@ -14,6 +14,9 @@ NONE32 = 0xFFFFFFFF
 NONE64 = 0xFFFFFFFFFFFFFFFF
 NONBLOCK = 1
 WAIT_INFLIGHT = 1
+NO_AHEAD = 2
+HELLO_ATTACH, HELLO_IMPORT = range(2)
+IMPORT_DROP = 1
 WAIT_PREWARM = 1
 ANSWERS = {NONE64: "none", NONE64 - 1: "exists", NONE64 - 2: "inflight", NONE64 - 3: "duplicate"}
 GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
@@ -57,6 +60,11 @@ GetStart = struct_of("GetStart", ("handle", U64), ("keys_offset", U64), ("groups
 GetTransfer = struct_of("GetTransfer", ("handle", U64), ("plan", U64), ("boundary", U64), ("from_", U64), ("to", U64),
                         ("offsets_offset", U64), ("class_mask", U32), ("offsets_capacity", U32),
                         ("delivered_len", U64), ("values", U32), ("handle_ended", U32))
+Import = struct_of("Import", ("import_", U64), ("flags", U32), ("token_ttl_ms", U32), ("token", U8 * 16))
+GetInto = struct_of("GetInto", ("handle", U64), ("boundary", U64), ("from_", U64), ("to", U64), ("import_", U64),
+                    ("base", U64), ("stride", U64), ("blocks_offset", U64), ("state_base", U64),
+                    ("class_offset", U64 * 16), ("class_mask", U32), ("flags", U32), ("delivered_len", U64),
+                    ("bytes", U64), ("values", U32), ("handle_ended", U32))
 GetCancel = struct_of("GetCancel", ("handle", U64))
 Release = struct_of("Release", ("plans_offset", U64), ("status_offset", U64), ("count", U32), ("released", U32))
 Probe = struct_of("Probe", ("keys_offset", U64), ("hits_offset", U64), ("keys", U32), ("hits", U32), ("prefix", U32),
@@ -77,7 +85,7 @@ OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": 
               "PUT_START": (4, PutStart), "PUT_COMMIT": (5, PutEnd), "PUT_ABORT": (6, PutEnd),
               "GET_START": (7, GetStart), "GET_TRANSFER": (8, GetTransfer), "GET_CANCEL": (9, GetCancel),
               "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError), "TOUCH": (17, Touch), "REMOVE": (18, Remove), "PIN": (19, Pin),
-              "DRAIN": (22, Drain), "RESET": (23, Reset)}
+              "DRAIN": (22, Drain), "RESET": (23, Reset), "IMPORT": (15, Import), "GET_INTO": (24, GetInto)}
 
 
 class Group(ctypes.Structure):
@@ -240,6 +248,19 @@ class Client:
         self.offsets = list(struct.unpack_from(f"<{r.values}Q", self.buffer, 4 << 20))
         return r
 
+    def import_file(self, number, fd):
+        """Status and text of the welcome."""
+        a = self.call("IMPORT", import_=number)
+        return show_token(self.attached.socket_path.decode(), bytes(a.token), kind=HELLO_IMPORT, fds=[fd])[:2]
+
+    def get_into(self, handle, number, boundary, start=0, to=None, blocks=None, class_offset=(), **fields):
+        to = boundary if to is None else to
+        if blocks is not None:
+            struct.pack_into(f"<{len(blocks)}I", self.buffer, 4 << 20, *blocks)
+        offsets = (U64 * 16)(*class_offset)
+        return self.call("GET_INTO", handle=handle, import_=number, boundary=boundary, from_=start, to=to,
+                         blocks_offset=NONE64 if blocks is None else 4 << 20, class_offset=offsets, **fields)
+
     def release(self, plans):
         struct.pack_into(f"<{len(plans)}Q", self.buffer, 0, *plans)
         return self.call("RELEASE", plans_offset=0, status_offset=NONE64, count=len(plans))
@@ -273,19 +294,20 @@ class Client:
         return dict(line.split(" ", 1) for line in self.buffer[:r.bytes].decode().splitlines())
 
 
-def show_token(path, token, abi_version=1, message=None, timeout=10):
+def show_token(path, token, abi_version=1, message=None, timeout=10, kind=HELLO_ATTACH, fds=()):
     """Status, text, descriptors."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.settimeout(timeout)
         s.connect(path)
-        s.send(struct.pack("<II", abi_version, 0) + token if message is None else message)
+        hello = struct.pack("<II", abi_version, kind) + token if message is None else message
+        s.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
         data, control, _, _ = s.recvmsg(128, socket.CMSG_SPACE(8))
     status, _ = struct.unpack_from("<iI", data)
-    fds = array.array("i")
-    for _, kind, body in control:
-        if kind == socket.SCM_RIGHTS:
-            fds.frombytes(body[:len(body) // 4 * 4])
-    return status, data[8:].split(b"\0")[0].decode(), list(fds)
+    received = array.array("i")
+    for _, what, body in control:
+        if what == socket.SCM_RIGHTS:
+            received.frombytes(body[:len(body) // 4 * 4])
+    return status, data[8:].split(b"\0")[0].decode(), list(received)
 
 
 def key(*parts):

@@ -29,6 +29,7 @@ GET = dict(handle=60, keys_offset=1 << 20, groups_offset=0, hits_offset=4 << 20,
            missing_offset=6 << 20, missing_capacity=16, keys=4)
 END = dict(plan=1, status_offset=7 << 20, groups=1)
 MOVE = dict(handle=2, plan=61, boundary=256, to=256, offsets_offset=4 << 20, offsets_capacity=16, class_mask=1)
+INTO = dict(handle=2, import_=1, boundary=256, to=256, stride=1 << 20, blocks_offset=NONE64, class_mask=1)
 RELEASE = dict(plans_offset=0, status_offset=NONE64, count=1)
 PROBE = dict(keys_offset=1 << 20, hits_offset=4 << 20, keys=4)
 HAND = dict(keys_offset=1 << 20, keys=4)
@@ -149,13 +150,33 @@ TABLE = [
     ("PUT_START", PUT, dict(reserved=1), errno.EINVAL, "reserved"),
     ("GET_START", GET, dict(class_mask=4), errno.EINVAL, "class mask"),
     ("GET_START", GET, dict(class_mask=NONE32), errno.EINVAL, "class mask"),
-    ("GET_START", GET, dict(flags=2), errno.EINVAL, "flags"),
+    ("GET_START", GET, dict(flags=4), errno.EINVAL, "flags"),
     ("GET_START", GET, dict(policy=1), errno.EOPNOTSUPP, "policy"),
     ("GET_START", GET, dict(policy=2), errno.EOPNOTSUPP, "policy"),
     ("GET_START", GET, dict(policy=3), errno.EINVAL, "policy"),
     ("GET_START", GET, dict(policy=NONE32), errno.EINVAL, "policy"),
     ("GET_START", GET, dict(reserved=1), errno.EINVAL, "reserved"),
     ("PROBE", PROBE, dict(reserved=1), errno.EINVAL, "reserved"),
+    ("IMPORT", {}, dict(import_=0), errno.EINVAL, "import"),
+    ("IMPORT", {}, dict(import_=1, flags=2), errno.EINVAL, "flags"),
+    ("IMPORT", {}, dict(import_=1, flags=NONE32), errno.EINVAL, "flags"),
+    ("IMPORT", {}, dict(import_=1, flags=1), errno.ENOENT, "import 1"),
+    ("GET_INTO", INTO, {}, errno.ENOENT, "import 1"),
+    ("GET_INTO", INTO, dict(import_=0), errno.EINVAL, "import"),
+    ("GET_INTO", INTO, dict(import_=NONE64), errno.ENOENT, "import"),
+    ("GET_INTO", INTO, dict(handle=0), errno.EINVAL, "handle"),
+    ("GET_INTO", INTO, dict(handle=72), errno.ENOENT, "handle 72"),
+    ("GET_INTO", INTO, dict(handle=6), errno.EALREADY, "handle 6"),
+    ("GET_INTO", INTO, dict(flags=1), errno.EINVAL, "flags"),
+    ("GET_INTO", INTO, dict(boundary=0), errno.EINVAL, "boundary"),
+    ("GET_INTO", INTO, dict(boundary=NONE64), errno.EINVAL, "boundary"),
+    ("GET_INTO", INTO, dict(to=NONE64), errno.EINVAL, "to"),
+    ("GET_INTO", INTO, dict(to=NONE64, blocks_offset=0), errno.EINVAL, "to"),
+    ("GET_INTO", INTO, dict(to=0), errno.EINVAL, "to"),
+    ("GET_INTO", INTO, dict(from_=255), errno.EINVAL, "from"),
+    ("GET_INTO", INTO, dict(class_mask=2), errno.EINVAL, "class mask"),
+    ("GET_INTO", INTO, dict(blocks_offset=4), errno.EINVAL, "blocks_offset"),
+    ("GET_INTO", INTO, dict(blocks_offset=NONE64 - 15), errno.EINVAL, "blocks_offset"),
     ("ATTACH", ATTACH, {}, errno.EISCONN, "attached"),
     ("ATTACH", ATTACH, dict(abi_version=2), errno.EPROTONOSUPPORT, "abi_version"),
     ("ATTACH", ATTACH, dict(rank=2), errno.EINVAL, "rank"),
@@ -338,7 +359,7 @@ def test_the_same_number_is_the_same_request(scene):
 
 
 def test_unknown_ioctls(scene):
-    for nr in (15, 16, 20, 21, *range(24, 32)):
+    for nr in (16, 20, 21, *range(25, 32)):
         for size in (0, 32, 512):
             code, _ = scene.raw(ioc(nr, size) if size else ioc(nr, 0, 0), bytes(512))
             assert code == errno.EOPNOTSUPP, (nr, size, errno_name(code))
