@@ -81,7 +81,7 @@ static int choose(struct file_read *r, uint32_t number, bool row, uint64_t offse
 
 		if (records_value_at(space->layout, row, at, &v))
 			entry = index_value(space->index, number, v.page, v.column, &committed);
-		if (!committed || !tiering_is_place(r->tiering, entry))
+		if (!committed || !tiering_is_place(r->tiering, entry) || tiering_alike(r->tiering, entry) != INDEX_NONE)
 			return r->read.count || committed ? 0 : -ENODATA;
 		if (r->read.count && r->bytes + v.share->slot_bytes > READ_BYTES)
 			return 0;
@@ -137,6 +137,7 @@ static int read_once(struct file_read *r, uint32_t number)
 	};
 	r->read.pages = f->pages;
 	r->read.file_pages = f->file_pages;
+	r->read.alias = tiering_file_alias(t, f);
 	tiering_give(t, &r->read.job);
 	lock_drop(&t->space->lock);
 	lock_take(&r->lock);
