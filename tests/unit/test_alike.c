@@ -259,6 +259,59 @@ static void test_restart(void **state)
 	}
 }
 
+static void write_anew(void)
+{
+	uint32_t record = record_of(1);
+	struct tiering *t = w->f.space->tiering;
+	uint64_t written = stats().files_written, deadline_ns = clock_now_ns() + WORLD_NS;
+
+	lock_take(&w->f.space->lock);
+	tiering_file(t, record)->flags |= TIERING_STALE;
+	tiering_consider(t, record);
+	t->draining++;
+	lock_drop(&w->f.space->lock);
+	mover_ask(w->f.host);
+	while (stats().files_written == written || atomic_load(&t->jobs)) {
+		assert_true(clock_now_ns() < deadline_ns);
+		sched_yield();
+	}
+	lock_take(&w->f.space->lock);
+	t->draining--;
+	lock_drop(&w->f.space->lock);
+}
+
+/* A file that is written anew from the old one, from memory, from both has aliases as that had. */
+static void test_rewritten(void **state)
+{
+	const uint64_t saved = PAGES * WORLD_VALUE + 12288;
+	struct why why = WHY_INIT;
+	uint64_t plan;
+
+	(void)state;
+	begin();
+	put(0, 1, 0);
+	put(1, 1, 0);
+	world_to_disk(w);
+	write_anew();
+	assert_int_equal(stats().bytes_saved, 2 * saved);
+	get_and_release(0, 1, 1);
+	write_anew();
+	assert_int_equal(stats().bytes_saved, 3 * saved);
+	world_to_disk(w);
+	get_and_release(1, 1, 1); /* the alias alone is in memory */
+	write_anew();
+	assert_int_equal(stats().bytes_saved, 4 * saved);
+	again(true);
+	write_anew();
+	assert_int_equal(stats().bytes_saved, saved);
+	plan = get(1, 1, 1);
+	get_and_release(0, 1, 1);
+	assert_int_equal(get_release(rank[1], plan, &why), 0);
+	assert_int_equal(stats().loads_failed, 0);
+	assert_int_equal(stats().write_errors, 0);
+	end();
+}
+
 /* A file of aliases that loses its row and pages has the length that these leave. */
 static void test_trim(void **state)
 {
@@ -356,6 +409,7 @@ int main(void)
 		cmocka_unit_test(test_other),
 		cmocka_unit_test(test_lost_file),
 		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_rewritten),
 		cmocka_unit_test(test_trim),
 		cmocka_unit_test(test_whole),
 	};
