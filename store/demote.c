@@ -10,23 +10,31 @@
 #include "store/tiering.h"
 
 #define DEMOTE_LOOKS 4096u /* places looked at in one call */
-#define DEMOTE_TRIES 64u   /* records that have nothing to give, in one call */
+#define RING_LOOKS 4u      /* what a WHOLE group counts for */
 #define ROW_INTERVAL SPACE_ROW_INTERVAL
 
 /* ---- leaving memory ----------------------------------------------------------------------------------------------------- */
 
+void demote_places_short(struct tiering *t)
+{
+	if (!t->places_short)
+		mover_ask(t->space->host);
+	t->places_short = true;
+}
+
 bool demote_value(struct tiering *t, uint32_t slot)
 {
-	uint32_t place;
+	uint32_t record = t->space->tables.entries[slot].record, place;
+	uint64_t bytes;
 
 	lock_assert_held(&t->space->lock);
 	if (!tiering_is_clean(t, slot) || t->holds[slot] || t->closed)
 		return false;
+	if (ring_is(t, record))
+		return ring_demote(t, record, &bytes) > 0;
 	place = tiering_place_take(t);
 	if (place == INDEX_NONE) {
-		if (!t->places_short)
-			mover_ask(t->space->host);
-		t->places_short = true;
+		demote_places_short(t);
 		return false;
 	}
 	tiering_demote(t, slot, place);
@@ -89,6 +97,35 @@ static bool has_clean(const struct leaving *l, uint32_t record)
 	return l->all ? l->t->files[record].clean : l->t->class[l->class_index].clean[record];
 }
 
+/* Has it a value that is looked for? */
+static bool has_fitting(struct leaving *l, uint32_t record)
+{
+	struct tiering *t = l->t;
+	uint32_t column = layout_column(t->space->layout, l->class_index, l->share);
+	bool row = layout_is_row(t->space->layout, l->class_index);
+	uint32_t places = row ? 1 : index_record(t->space->index, record)->pages;
+
+	for (uint32_t i = 0; i < places && l->looks; i++, l->looks--) {
+		uint32_t entry = index_value(t->space->index, record, row ? INDEX_PAGE_ROW : (uint16_t)i, column, NULL);
+
+		if (entry != INDEX_NONE && !tiering_is_place(t, entry) && tiering_is_clean(t, entry) && fits(l, entry))
+			return true;
+	}
+	return false;
+}
+
+/* Nothing of a WHOLE group goes alone: what goes with the value counts too. */
+static void ring_leaves(struct leaving *l, uint32_t record)
+{
+	uint64_t bytes;
+
+	if (!l->all && !has_fitting(l, record))
+		return;
+	l->values += ring_demote(l->t, record, &bytes);
+	l->bytes += bytes;
+	l->looks -= l->looks < RING_LOOKS ? l->looks : RING_LOOKS;
+}
+
 /* From its end on. */
 static void record_leaves(struct leaving *l, uint32_t record)
 {
@@ -96,6 +133,10 @@ static void record_leaves(struct leaving *l, uint32_t record)
 	const struct record *r = index_record(l->t->space->index, record);
 	bool rows = l->all || layout_is_row(layout, l->class_index), pages = l->all || !rows;
 
+	if (ring_is(l->t, record)) {
+		ring_leaves(l, record);
+		return;
+	}
 	if (rows && layout->row_columns && r->flags & RECORD_FLAG_ROW)
 		place_leaves(l, record, INDEX_PAGE_ROW);
 	for (uint32_t page = r->pages; pages && page-- > 0 && has_clean(l, record) && !leaving_done(l);)
@@ -115,10 +156,10 @@ static void leave(struct leaving *l, uint32_t class_index)
 {
 	struct tiering *t = l->t;
 	struct tiering_class *class = &t->class[class_index];
-	uint32_t passed[DEMOTE_TRIES], n = 0;
+	uint32_t n = 0;
 
 	t->places_short = false;
-	while (n < DEMOTE_TRIES && !leaving_done(l)) {
+	while (n < TIERING_PASSED && !leaving_done(l)) {
 		uint32_t record = policy_lru.pop(class->resident), values = l->values;
 		uint64_t bytes = l->bytes;
 
@@ -129,10 +170,10 @@ static void leave(struct leaving *l, uint32_t class_index)
 		if (l->values > values)
 			note_left(t, record, l->values - values, l->bytes - bytes);
 		if (class->clean[record])
-			passed[n++] = record;
+			t->passed[n++] = record;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		policy_lru.insert(class->resident, passed[i]);
+		policy_lru.insert(class->resident, t->passed[i]);
 }
 
 uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter)

@@ -115,6 +115,7 @@ enum disk_job_kind {
 	DISK_JOB_TRIM,
 	DISK_JOB_REMOVE,
 	DISK_JOB_CLEAR,
+	DISK_JOB_COPY, /* a struct disk_read without a file: within the segment */
 	DISK_JOB_LOOK, /* the engine's own: disk_file_look */
 };
 
@@ -143,7 +144,10 @@ struct disk_job {
  * replaced. After any error nothing is left of it, and what was there before is there still. A folder that cannot be synced
  * after the renaming is counted as a write error, and is none of the job: the file is there and whole.
  * -EFAULT: the memory of a value is not to be had; -EINVAL: an offset; else what the kernel says. With `from_old` also -ENOENT
- * and -EBADMSG: of the old file's header or keys. */
+ * and -EBADMSG: of the old file's header or keys.
+ *
+ * Shares of one class whose values are the same in every page (and of a state class in the row) are found and stored once: `alias` says
+ * which. Two values at one offset are the same without a look. */
 struct disk_write {
 	struct disk_job job;      /* first */
 	struct record_file_id id; /* nonce, created_s: set by the engine when 0 */
@@ -157,17 +161,23 @@ struct disk_write {
 	struct key old_endpoint;
 	uint32_t old_file_pages;
 	/* out */
-	uint16_t alias[LAYOUT_MAX_CLASSES * LAYOUT_MAX_SHARES];
+	uint16_t alias[LAYOUT_MAX_CLASSES * LAYOUT_MAX_SHARES]; /* record_file_plan */
 	uint64_t file_bytes;
+	uint64_t alias_bytes; /* of values that were not written: another column has them */
 	uint64_t transfer_ns; /* of the payload */
 };
 #define DISK_FROM_OLD (UINT64_MAX - 1)
 
-/* Values of one file into the segment or other memory. Every value is checked before done(); what failed says so by itself. */
+/* Values of one file into the segment or other memory. Every value is checked before done(); what failed says so by itself. What is
+ * stored once and wanted twice is read once.
+ *
+ * With DISK_JOB_COPY no file is looked at: each value is copied from where the same bytes are in the segment; `result`s are 0, -EFAULT,
+ * -EINVAL. It waits for no other job and no transfer. */
 struct disk_read_value {
 	uint32_t page;   /* or TABLES_PAGE_ROW */
 	uint32_t column; /* of the page's or of the row's */
 	uint64_t to;     /* offset in the segment, or address when the read has `memory` */
+	uint64_t from;   /* DISK_JOB_COPY: offset in the segment of a value of the same size, which stays there */
 	int result;      /* 0; -ENODATA: absent in the file, or behind its end; -EBADMSG: its checksum or key is wrong; -EFAULT: the
 	                  * memory is not to be had; -EINVAL: `to`; -EIO ... (all values of one transfer) */
 	void *context;   /* the caller's */
@@ -181,16 +191,20 @@ struct disk_read {
 	uint32_t pages;          /* that the index knows: nothing behind them is read */
 	uint32_t file_pages;     /* the file was written with: says where everything lies. When the (intact) header says another
 	                          * number, the read begins once more with that one, which is then here */
+	const uint16_t *alias;   /* that it was written with, as far as the caller knows; NULL: each column is stored. When the header
+				  * says otherwise, likewise. The caller's */
 	const struct key *keys;  /* [count]: key of each value's page, compared with the file's; the caller's */
 	struct disk_read_value *values; /* in ascending order of pages and columns; the caller's */
 	uint32_t count;
 	/* out */
+	bool alias_good;             /* the file's header has `alias` */
 	uint64_t bytes, transfer_ns; /* of values that were read */
 };
 
 /* The file gets shorter and another name (the same, when only the row goes); what was there under that name is replaced. Renamed
  * first, then truncated: after -ENOENT and other errors of the renaming it has its old name. One that cannot be truncated is as
- * long as it was, under its new name: that is counted as a write error, `file_bytes` tells, and it is no error of the job. */
+ * long as it was, under its new name: that is counted as a write error, `file_bytes` tells, and it is no error of the job. Where columns
+ * may be aliases the file's header is read, which says where pages end. */
 struct disk_trim {
 	struct disk_job job; /* first; consumed and endpoint: the name now */
 	uint32_t pages, file_pages; /* that stay; that the file was written with */

@@ -214,6 +214,7 @@ static void begin(struct check_values *v, struct job *job, struct check_work *w)
 	job->read.memory = true;
 	job->read.pages = w->info.pages;
 	job->read.file_pages = w->info.plan.pages;
+	job->read.alias = w->info.alias;
 	job->read.keys = job->key;
 	job->read.values = job->value;
 	w->jobs++;

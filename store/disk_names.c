@@ -165,6 +165,8 @@ static int open_job(struct disk_job *job)
 		return open_remove(job);
 	case DISK_JOB_CLEAR:
 		return open_clear(job);
+	case DISK_JOB_COPY: /* it never comes here */
+		break;
 	}
 	return -EINVAL;
 }
@@ -176,7 +178,7 @@ static void count_failed(struct disk_job *job)
 	struct disk_counters *counters = &job->dir->disk->counters;
 	bool reads = job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK;
 
-	if (job->result != -ECANCELED)
+	if (job->result != -ECANCELED && job->kind != DISK_JOB_COPY)
 		disk_count(reads ? &counters->read_errors : &counters->write_errors, 1);
 }
 
@@ -318,8 +320,13 @@ void disk_give(struct disk *disk, struct disk_job *job)
 	job->fd = job->old_fd = -1;
 	job->temporary = 0;
 	job->result = 0;
-	job->step = DISK_STEP_ASKED;
 	atomic_fetch_add(&disk->jobs, 1);
+	if (job->kind == DISK_JOB_COPY) { /* it has no name */
+		job->step = DISK_STEP_OPENED;
+		disk_worker_give(disk, job);
+		return;
+	}
+	job->step = DISK_STEP_ASKED;
 	put(&disk->names, job);
 }
 

@@ -9,13 +9,14 @@
  *   disk_task.c    a job with transfers under way: transfers made, started, reaped
  *   disk_chores.c  a thread for what takes long without transfers
  *   disk_pieces.c  registered memory
- *   disk_write.c  disk_read.c  disk_look.c      kinds of jobs that have transfers;  disk_trim.c: those that have none
+ *   disk_write.c  disk_read.c  disk_look.c      kinds of jobs that have transfers;  disk_trim.c, disk_copy.c: those that have none
+ *   disk_alike.c   which columns of a file that is to be written have the same bytes
  *
  * A job's life:
  *
  *   step       is with                           goes on when
  *   ASKED      names.queue, .parked (lock)       it is its turn, and few enough files are open
- *   OPENED     worker.inbox (lock), ready[]      a task is free; trim, remove, clear: chores.queue (lock), done
+ *   OPENED     worker.inbox (lock), ready[]      a task is free; trim, remove, clear: chores.queue (lock), done. A copy begins here
  *   MOVING     a struct disk_task                its last transfer was reaped: a write goes on to RENAME, others are done
  *   RENAME     names.queue (lock)                it is its turn
  *   RENAMED    chores.queue (lock)               folder synced: done
@@ -127,6 +128,12 @@ struct disk_write_state {
 	uint64_t moved;           /* of that one */
 	uint64_t *sums;
 	bool made;                /* the head */
+	bool holes;               /* some values are absent */
+	bool alike;               /* which columns are the same is known: the plan stands, the file has its length */
+	uint32_t column, like;    /* disk_alike.c: is this one, counted among all, as that one? */
+	uint32_t page, same;      /* of it; values that are */
+	bool bytes;               /* their checksums are the same: now the bytes */
+	uint16_t *old_alias;      /* of the old file, once checked */
 	uint64_t old_bytes;       /* the old file's length */
 	struct record_file_plan old_plan;
 	char *old_head;           /* its header and keys */
@@ -146,7 +153,9 @@ struct disk_read_state {
 	const struct key *keys; /* in the bounce, once header and keys were checked */
 	const uint64_t *sums;
 	struct record_file_id id;
-	uint16_t *alias;      /* of the header; NULL: each is stored */
+	const uint16_t *alias; /* where things are looked for by it; NULL: each is stored */
+	uint16_t *own_alias;  /* of the header, when that said otherwise */
+	uint32_t *like;       /* [count]: number of the value before it that has its bytes; else its own */
 	bool again;           /* the header says that things lie elsewhere: once more when nothing is under way */
 	bool twice;           /* that was done */
 };
@@ -346,7 +355,7 @@ static inline const struct disk_column *disk_column(const struct disk_dir *dir, 
 
 /* ---- kinds of jobs ------------------------------------------------------------------------------------------------ */
 
-extern const struct disk_task_kind disk_write_kind, disk_read_kind, disk_look_kind;
+extern const struct disk_task_kind disk_write_kind, disk_read_kind, disk_look_kind, disk_copy_kind;
 
 struct disk_look {
 	struct disk_job job; /* first */
@@ -358,6 +367,19 @@ struct disk_look {
 };
 
 void disk_read_failed(struct disk_read *read); /* every value has failed as the job has */
+
+/* The checksum of a value in the segment into sums[value], with what is behind its payload zeroed; once. 0, -EFAULT. */
+int disk_write_sum(struct disk_task *task, uint32_t value);
+/* The old file's checksum of a value, and where it lies; 0: it has none. */
+uint64_t disk_write_old(const struct disk_task *task, uint32_t value, uint64_t *offset);
+
+/* ---- disk_alike.c ------------------------------------------------------------------------------------------------- */
+
+/* A write whose old file, if it has one, was checked: are there columns that may be the same? False: each is stored. */
+bool disk_alike_begin(struct disk_task *task);
+/* Compares two values, or passes on to the next columns: bytes looked at. *more: once more. */
+uint64_t disk_alike_step(struct disk_task *task, bool *more);
+
 void disk_trim_run(struct disk_trim *trim);     /* once it is renamed and open */
 void disk_unwanted_run(struct disk_job *job);   /* unlinks the temporary file */
 

@@ -95,6 +95,46 @@ static int check_sum(struct disk_task *task, const struct disk_read_value *value
 	return 0;
 }
 
+struct copy {
+	char *to;
+	const char *from;
+	uint64_t bytes;
+};
+
+static void copy_bytes(void *context)
+{
+	const struct copy *copy = context;
+
+	memcpy(copy->to, copy->from, copy->bytes);
+}
+
+/* What is after @v and has its bytes too: they are copied. */
+static void copy_likes(struct disk_task *task, uint32_t v)
+{
+	struct disk_read *read = job_of(task);
+	const struct disk_read_value *from = &read->values[v];
+
+	for (uint32_t i = v + 1; i < read->count && read->values[i].page == from->page; i++) {
+		struct disk_read_value *value = &read->values[i];
+		struct copy copy = {memory_of(task, value), memory_of(task, from), column_of(task, value)->slot_bytes};
+		uint64_t want;
+
+		if (task->read.like[i] != v || value->result)
+			continue;
+		want = sum_of(task, value);
+		value->result = !want ? -ENODATA : from->result;
+		if (value->result)
+			continue;
+		if (want != sum_of(task, from))
+			value->result = -EBADMSG;
+		else if (read->memory)
+			copy_bytes(&copy);
+		else
+			value->result = guard_run(copy_bytes, &copy, task->job->dir->memory, task->job->dir->memory_bytes);
+		read->bytes += value->result ? 0 : copy.bytes;
+	}
+}
+
 static void check_value(struct disk_task *task, uint32_t v)
 {
 	struct disk_read_value *value = &job_of(task)->values[v];
@@ -102,6 +142,22 @@ static void check_value(struct disk_task *task, uint32_t v)
 	task->read.pending[v] = CHECKED;
 	if (!value->result)
 		value->result = check_sum(task, value);
+	copy_likes(task, v);
+}
+
+/* The value before @v that the file stores for both, when it is read too; else @v. */
+static uint32_t first_like(const struct disk_task *task, uint32_t v)
+{
+	const struct disk_read *read = job_of(task);
+	const struct disk_read_value *value = &read->values[v];
+
+	if (!task->read.alias || value->result)
+		return v;
+	for (uint32_t i = v; i-- > 0 && read->values[i].page == value->page;)
+		if (task->read.like[i] == i && !read->values[i].result &&
+			offset_of(task, &read->values[i]) == offset_of(task, value))
+			return i;
+	return v;
 }
 
 /* ---- header and keys ------------------------------------------------------------------------------------------------------------ */
@@ -125,19 +181,26 @@ static int prepare(struct disk_task *task, uint32_t pages)
 	for (uint32_t v = 0; v < read->count; v++) {
 		read->values[v].result = check_place(task, &read->values[v]);
 		s->pending[v] = 0;
+		s->like[v] = first_like(task, v);
 	}
 	return disk_task_bounce(task, task->plan.page_offset);
+}
+
+/* NULL: each column is stored. */
+static bool aliases_differ(const struct disk_task *task, const uint16_t *alias)
+{
+	const uint16_t *now = task->read.alias;
+
+	for (uint32_t i = 0; i < task->plan.page_columns + task->plan.row_columns; i++)
+		if ((alias ? alias[i] : i) != (now ? now[i] : i))
+			return true;
+	return false;
 }
 
 /* Do things lie elsewhere than was thought? */
 static bool elsewhere(const struct disk_task *task, const uint16_t *alias)
 {
-	const struct record_file_plan *plan = &task->plan;
-	bool differs = task->read.id.pages != plan->pages;
-
-	for (uint32_t i = 0; i < plan->page_columns + plan->row_columns; i++)
-		differs |= alias[i] != (task->read.alias ? task->read.alias[i] : i);
-	return differs;
+	return task->read.id.pages != task->plan.pages || aliases_differ(task, alias);
 }
 
 static int read_again(struct disk_task *task, const uint16_t *alias)
@@ -146,10 +209,11 @@ static int read_again(struct disk_task *task, const uint16_t *alias)
 
 	if (s->twice) /* it was written twice meanwhile, and this is one file: its header changed */
 		return -EBADMSG;
-	s->alias = malloc(RECORD_FILE_MAX_COLUMNS * sizeof(*alias));
-	if (!s->alias)
+	s->own_alias = malloc(RECORD_FILE_MAX_COLUMNS * sizeof(*alias));
+	if (!s->own_alias)
 		return -ENOMEM;
-	memcpy(s->alias, alias, RECORD_FILE_MAX_COLUMNS * sizeof(*alias));
+	memcpy(s->own_alias, alias, RECORD_FILE_MAX_COLUMNS * sizeof(*alias));
+	s->alias = s->own_alias;
 	s->again = s->twice = true;
 	return 0;
 }
@@ -185,6 +249,7 @@ static int check_head(struct disk_task *task)
 		return -EBADMSG;
 	s->keys = keys;
 	read->file_pages = s->id.pages;
+	read->alias_good = !s->own_alias || !aliases_differ(task, read->alias);
 	for (uint32_t v = 0; v < read->count; v++)
 		check_key(task, v);
 	return 0;
@@ -207,8 +272,11 @@ static void read_begin(struct disk_task *task)
 	int r;
 
 	read->bytes = read->transfer_ns = 0;
+	read->alias_good = false;
+	s->alias = read->alias;
 	s->pending = calloc(read->count + 1, sizeof(*s->pending));
-	r = !s->pending ? -ENOMEM : fstat(read->job.fd, &st) ? -errno : 0;
+	s->like = calloc(read->count + 1, sizeof(*s->like));
+	r = !s->pending || !s->like ? -ENOMEM : fstat(read->job.fd, &st) ? -errno : 0;
 	if (!r) {
 		s->file_bytes = (uint64_t)st.st_size;
 		r = prepare(task, read->file_pages);
@@ -239,7 +307,9 @@ static bool add_value(struct disk_task *task, struct disk_transfer *t)
 
 static bool wanted(const struct disk_task *task)
 {
-	return task->read.at < job_of(task)->count && !job_of(task)->values[task->read.at].result;
+	const struct disk_read_state *s = &task->read;
+
+	return s->at < job_of(task)->count && !job_of(task)->values[s->at].result && s->like[s->at] == s->at;
 }
 
 static enum disk_next read_next(struct disk_task *task)
@@ -253,7 +323,7 @@ static enum disk_next read_next(struct disk_task *task)
 	next = disk_task_head(task, false, read->job.fd, 0, task->bounce, task->bounce_bytes);
 	if (next != DISK_NEXT_THROUGH)
 		return next;
-	while (s->at < read->count && read->values[s->at].result && !s->moved)
+	while (s->at < read->count && !s->moved && !wanted(task))
 		s->pending[s->at++] = CHECKED;
 	if (s->at == read->count)
 		return DISK_NEXT_THROUGH;
@@ -261,9 +331,10 @@ static enum disk_next read_next(struct disk_task *task)
 		disk_transfer_new(task, false, read->job.fd, offset_of(task, &read->values[s->at]) + s->moved);
 
 	t->first = s->at;
-	/* What has failed half way is gone on with: it has begun. */
+	/* What has failed half way is gone on with: it has begun. What is copied from one of these is in nobody's way. */
 	while ((wanted(task) || s->moved) && add_value(task, t))
-		;
+		while (!s->moved && s->at < read->count && s->like[s->at] != s->at)
+			s->pending[s->at++] = CHECKED;
 	return disk_transfer_start(t);
 }
 
@@ -275,6 +346,8 @@ static void moved(struct disk_task *task, const struct disk_transfer *t)
 	for (uint32_t v = t->first; v <= t->last; v++) {
 		struct disk_read_value *value = &job_of(task)->values[v];
 
+		if (s->like[v] != v)
+			continue;
 		s->pending[v]--;
 		if (t->io.result < 0 && !value->result)
 			value->result = t->io.result;
@@ -352,12 +425,17 @@ static void read_end(struct disk_task *task)
 	if (task->began_ns)
 		read->transfer_ns = clock_now_ns() - task->began_ns;
 	read->job.result = task->error;
+	/* What was never moved cannot be copied. */
+	for (uint32_t v = 0; v < read->count && !task->error; v++)
+		if (!read->values[v].result)
+			read->values[v].result = read->values[task->read.like[v]].result;
 	if (task->error)
 		disk_read_failed(read);
 	else
 		count(task);
 	free(task->read.pending);
-	free(task->read.alias);
+	free(task->read.like);
+	free(task->read.own_alias);
 }
 
 const struct disk_task_kind disk_read_kind = {

@@ -186,7 +186,16 @@ static bool room_for(const struct disk_worker *w, const struct disk_job *job, ui
 
 static const struct disk_task_kind *kind_of(const struct disk_job *job)
 {
-	return job->kind == DISK_JOB_WRITE ? &disk_write_kind : job->kind == DISK_JOB_READ ? &disk_read_kind : &disk_look_kind;
+	switch (job->kind) {
+	case DISK_JOB_WRITE:
+		return &disk_write_kind;
+	case DISK_JOB_READ:
+		return &disk_read_kind;
+	case DISK_JOB_COPY:
+		return &disk_copy_kind;
+	default:
+		return &disk_look_kind;
+	}
 }
 
 static bool unwanted(const struct disk_worker *w, const struct disk_job *job)
@@ -286,7 +295,7 @@ static bool pump_round(struct disk_worker *w, bool writing)
 			continue;
 		enum disk_next next = task->kind->next(task);
 
-		assert(next != DISK_NEXT_WAIT || task->under_way || task->error);
+		assert(next != DISK_NEXT_WAIT || task->under_way || task->work || task->error);
 		task->through = next == DISK_NEXT_THROUGH;
 		started |= next == DISK_NEXT_STARTED;
 	}
@@ -319,9 +328,12 @@ bool disk_tasks_work(struct disk_worker *w)
 	for (uint32_t i = 0; i < DISK_TASKS; i++) {
 		struct disk_task *task = &w->tasks[i];
 
-		while (task->job && task->work && !task->error && bytes < WORK_BYTES)
+		bool worked = false;
+
+		for (; task->job && task->work && !task->error && bytes < WORK_BYTES; worked = true)
 			bytes += task->kind->work(task);
-		more |= task->job && task->work && !task->error;
+		/* What had to be looked at before the first transfer may have it begin. */
+		more |= task->job && !task->error && (task->work || (worked && !task->through));
 	}
 	uint32_t used = w->tasks_used;
 

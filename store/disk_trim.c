@@ -5,7 +5,43 @@
 #include "store/disk_private.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+static bool may_have_aliases(const struct layout *layout)
+{
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (layout->class[c].shares > 1)
+			return true;
+	return false;
+}
+
+/* Where the file's pages end: by its header, when columns of it may be aliases. */
+static int plan_of(const struct disk_trim *trim, struct record_file_plan *ret)
+{
+	const struct layout *layout = trim->job.dir->layout;
+	uint64_t bytes = record_file_header_bytes(layout);
+	uint16_t alias[RECORD_FILE_MAX_COLUMNS];
+	struct record_file_id id;
+	char *header;
+	ssize_t n;
+	int r;
+
+	record_file_plan(layout, trim->file_pages, false, NULL, ret);
+	if (!may_have_aliases(layout))
+		return 0;
+	header = disk_memory(bytes);
+	if (!header)
+		return -ENOMEM;
+	n = pread(trim->job.fd, header, bytes, 0);
+	r = n < 0 ? -errno : record_file_read_header(header, (uint64_t)n, layout, &id, alias, NULL);
+	free(header);
+	if (r || id.pages < trim->pages)
+		return r ? r : -EINVAL;
+	record_file_plan(layout, id.pages, false, alias, ret);
+	return 0;
+}
 
 /* Never makes a file longer: one that a crash left short is as it is. */
 static int shorten(struct disk_trim *trim)
@@ -19,12 +55,15 @@ static int shorten(struct disk_trim *trim)
 	trim->file_bytes = (uint64_t)st.st_size;
 	if (trim->row || trim->file_pages > RECORD_FILE_MAX_PAGES || trim->pages > trim->file_pages)
 		return 0;
-	record_file_plan(trim->job.dir->layout, trim->file_pages, false, NULL, &plan);
+	int r = plan_of(trim, &plan);
+
+	if (r)
+		return r;
 	uint64_t bytes = record_file_length(&plan, trim->pages);
 
 	if (bytes >= trim->file_bytes)
 		return 0;
-	int r = ops->table->truncate(ops, trim->job.fd, bytes);
+	r = ops->table->truncate(ops, trim->job.fd, bytes);
 
 	if (!r)
 		trim->file_bytes = bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing a record file: its values in the order of the file straight from the segment, each checksummed just before it goes; then
+ * Writing a record file. First, where a class has several shares, what of it is the same (disk_alike.c). Then its values in the order of
+ * the file straight from the segment, each checksummed just before it goes unless it was already; then
  * keys and header, which need the checksums. Values that are taken from the old file pass through memory of their own, with their
  * old checksums.
  *
@@ -53,7 +54,16 @@ static uint64_t offset_of(const struct disk_task *task, uint32_t v)
 {
 	uint32_t column, page = place_of(task, v, &column);
 
-	return record_file_offset(task->job->dir->layout, &task->plan, NULL, page, column);
+	return record_file_offset(task->job->dir->layout, &task->plan, job_of(task)->alias, page, column);
+}
+
+/* Are its bytes another column's? */
+static bool is_alias(const struct disk_task *task, uint32_t v)
+{
+	uint32_t column, page = place_of(task, v, &column);
+
+	column += page == TABLES_PAGE_ROW ? task->plan.page_columns : 0;
+	return job_of(task)->alias[column] != column;
 }
 
 static void fill_in(struct disk_write *write, const struct record_file_plan *plan)
@@ -66,17 +76,16 @@ static void fill_in(struct disk_write *write, const struct record_file_plan *pla
 		write->alias[i] = (uint16_t)i;
 }
 
-/* *holes: some values are absent. */
-static int check_values(const struct disk_task *task, bool *holes)
+static int check_values(struct disk_task *task)
 {
 	const struct disk_write *write = job_of(task);
 
-	*holes = false;
+	task->write.holes = false;
 	for (uint32_t v = 0; v < task->write.values; v++) {
 		uint64_t at = write->values[v];
 
 		if (at == DISK_ABSENT)
-			*holes = true;
+			task->write.holes = true;
 		else if (at == DISK_FROM_OLD ? !write->from_old
 					     : !disk_dir_holds(write->job.dir, at, column_of(task, v)->slot_bytes))
 			return -EINVAL;
@@ -84,12 +93,16 @@ static int check_values(const struct disk_task *task, bool *holes)
 	return 0;
 }
 
-static int make_room(struct disk_task *task, bool holes)
+/* Which columns are stored is known: where everything lies, and room for it. */
+static int make_room(struct disk_task *task)
 {
+	struct disk_write *write = job_of(task);
 	struct disk_ops *ops = task->worker->disk->ops;
 	int r;
 
-	if (holes)
+	task->write.alike = true;
+	record_file_plan(write->job.dir->layout, write->id.pages, write->id.flags & RECORD_FILE_ROW, write->alias, &task->plan);
+	if (task->write.holes)
 		return ops->table->truncate(ops, task->job->fd, task->plan.file_bytes);
 	r = ops->table->allocate(ops, task->job->fd, task->plan.file_bytes);
 	return r == -EOPNOTSUPP ? 0 : r;
@@ -110,15 +123,37 @@ static int begin_old(struct disk_task *task)
 	if (s->old_bytes < s->old_plan.page_offset)
 		return -EBADMSG;
 	s->old_head = disk_memory(s->old_plan.page_offset);
+	s->old_alias = malloc(RECORD_FILE_MAX_COLUMNS * sizeof(*s->old_alias));
 	s->carry = disk_memory(DISK_IO_MOST);
-	return s->old_head && s->carry ? 0 : -ENOMEM;
+	return s->old_head && s->old_alias && s->carry ? 0 : -ENOMEM;
+}
+
+/* Everything that is to be written can be had: what of it is the same is found before any of it is. */
+static int begin_values(struct disk_task *task)
+{
+	if (!disk_alike_begin(task))
+		return make_room(task);
+	task->work = 1;
+	return 0;
+}
+
+static uint64_t write_work(struct disk_task *task)
+{
+	bool more;
+	uint64_t bytes = disk_alike_step(task, &more);
+	int r = more || task->error ? 0 : make_room(task);
+
+	task->work = more;
+	if (r)
+		disk_task_fail(task, r);
+	return bytes;
 }
 
 static int begin_steps(struct disk_task *task)
 {
 	struct disk_write *write = job_of(task);
 	struct disk_write_state *s = &task->write;
-	bool row = write->id.flags & RECORD_FILE_ROW, holes;
+	bool row = write->id.flags & RECORD_FILE_ROW;
 	const struct layout *layout = write->job.dir->layout;
 	int r;
 
@@ -127,14 +162,14 @@ static int begin_steps(struct disk_task *task)
 	record_file_plan(layout, write->id.pages, row, NULL, &task->plan);
 	s->values = task->plan.pages * task->plan.page_columns + (row ? task->plan.row_columns : 0);
 	fill_in(write, &task->plan);
-	r = check_values(task, &holes);
+	r = check_values(task);
 	if (r)
 		return r;
 	s->sums = calloc((uint64_t)task->plan.pages * task->plan.page_columns + task->plan.row_columns + 1, sizeof(*s->sums));
 	r = s->sums ? disk_task_bounce(task, task->plan.page_offset) : -ENOMEM;
 	if (!r && write->from_old)
-		r = begin_old(task);
-	return r ? r : make_room(task, holes);
+		return begin_old(task);
+	return r ? r : begin_values(task);
 }
 
 static void write_begin(struct disk_task *task)
@@ -162,13 +197,16 @@ static void sum_value(void *context)
 	sum->sum = record_file_sum(sum->memory, sum->column->slot_bytes);
 }
 
-static int take_sum(struct disk_task *task, char *memory)
+int disk_write_sum(struct disk_task *task, uint32_t v)
 {
-	struct sum sum = {.memory = memory, .column = column_of(task, task->write.at)};
-	int r = guard_run(sum_value, &sum, memory, sum.column->slot_bytes);
+	struct sum sum = {.memory = task->job->dir->memory + job_of(task)->values[v], .column = column_of(task, v)};
+	int r;
 
+	if (task->write.sums[v])
+		return 0;
+	r = guard_run(sum_value, &sum, sum.memory, sum.column->slot_bytes);
 	if (!r)
-		task->write.sums[task->write.at] = sum.sum;
+		task->write.sums[v] = sum.sum;
 	return r;
 }
 
@@ -178,7 +216,7 @@ static bool add_value(struct disk_task *task, struct disk_transfer *t)
 	struct disk_write_state *s = &task->write;
 	char *memory = task->job->dir->memory + job_of(task)->values[s->at];
 	uint64_t bytes = column_of(task, s->at)->slot_bytes;
-	int r = s->sums[s->at] ? 0 : take_sum(task, memory);
+	int r = disk_write_sum(task, s->at);
 
 	if (r) {
 		disk_task_fail(task, r);
@@ -196,7 +234,8 @@ static bool add_value(struct disk_task *task, struct disk_transfer *t)
 
 static bool in_memory(const struct disk_task *task)
 {
-	return task->write.at < task->write.values && job_of(task)->values[task->write.at] < DISK_FROM_OLD;
+	return task->write.at < task->write.values && job_of(task)->values[task->write.at] < DISK_FROM_OLD &&
+		!is_alias(task, task->write.at);
 }
 
 static enum disk_next next_values(struct disk_task *task)
@@ -219,16 +258,13 @@ static int check_old(struct disk_task *task)
 {
 	const struct disk_write *write = job_of(task);
 	struct disk_write_state *s = &task->write;
-	uint16_t alias[RECORD_FILE_MAX_COLUMNS];
 	struct record_file_id id;
 	const struct key *keys;
 
-	if (record_file_read_header(s->old_head, s->old_plan.header_bytes, write->job.dir->layout, &id, alias, NULL) ||
+	if (record_file_read_header(s->old_head, s->old_plan.header_bytes, write->job.dir->layout, &id, s->old_alias, NULL) ||
 		id.pages != s->old_plan.pages)
 		return -EBADMSG;
-	for (uint32_t i = 0; i < s->old_plan.page_columns + s->old_plan.row_columns; i++)
-		if (alias[i] != i) /* nobody writes such yet */
-			return -EBADMSG;
+	record_file_plan(write->job.dir->layout, id.pages, true, s->old_alias, &s->old_plan);
 	if (record_file_read_keys(s->old_head + s->old_plan.header_bytes, &s->old_plan, &keys, &s->old_sums, NULL))
 		return -EBADMSG;
 	uint32_t both = id.pages < task->plan.pages ? id.pages : task->plan.pages;
@@ -237,11 +273,10 @@ static int check_old(struct disk_task *task)
 		s->old_sums = NULL;
 		return -EBADMSG;
 	}
-	return 0;
+	return begin_values(task);
 }
 
-/* The old file's checksum of value @v and where it lies; 0: it has none. */
-static uint64_t old_value(const struct disk_task *task, uint32_t v, uint64_t *offset)
+uint64_t disk_write_old(const struct disk_task *task, uint32_t v, uint64_t *offset)
 {
 	const struct disk_write_state *s = &task->write;
 	uint32_t column, page = place_of(task, v, &column);
@@ -249,7 +284,7 @@ static uint64_t old_value(const struct disk_task *task, uint32_t v, uint64_t *of
 
 	if (!row && page >= s->old_plan.pages)
 		return 0;
-	*offset = record_file_offset(task->job->dir->layout, &s->old_plan, NULL, page, column);
+	*offset = record_file_offset(task->job->dir->layout, &s->old_plan, s->old_alias, page, column);
 	if (*offset + column_of(task, v)->slot_bytes > s->old_bytes)
 		return 0;
 	return s->old_sums[row ? s->old_plan.pages * s->old_plan.page_columns + column
@@ -264,9 +299,9 @@ static struct disk_transfer *next_run(struct disk_task *task)
 
 	while (s->at < s->values && job_of(task)->values[s->at] == DISK_FROM_OLD) {
 		uint64_t bytes = column_of(task, s->at)->slot_bytes, to = offset_of(task, s->at) + s->moved, from = 0;
-		uint64_t sum = old_value(task, s->at, &from);
+		uint64_t sum = disk_write_old(task, s->at, &from);
 
-		if (!sum) {
+		if (!sum || is_alias(task, s->at)) {
 			s->at++;
 			continue;
 		}
@@ -331,10 +366,12 @@ static enum disk_next write_next(struct disk_task *task)
 
 	if (s->carry && !s->old_sums)
 		return next_old_head(task);
+	if (!s->alike)
+		return DISK_NEXT_WAIT;
 	if (s->full)
 		return write_carried(task);
 	for (;;) {
-		while (s->at < s->values && job_of(task)->values[s->at] == DISK_ABSENT)
+		while (s->at < s->values && (job_of(task)->values[s->at] == DISK_ABSENT || is_alias(task, s->at)))
 			s->at++;
 		if (s->at == s->values)
 			break;
@@ -391,10 +428,14 @@ static void write_end(struct disk_task *task)
 	}
 	write->job.result = task->error;
 	write->file_bytes = task->error ? 0 : task->plan.file_bytes;
+	write->alias_bytes = 0;
+	for (uint32_t v = 0; !task->error && v < task->write.values; v++)
+		write->alias_bytes += is_alias(task, v) && task->write.sums[v] ? column_of(task, v)->slot_bytes : 0;
 	if (!task->error)
 		disk_count(&counters->writes, 1);
 	free(task->write.sums);
 	free(task->write.old_head);
+	free(task->write.old_alias);
 	free(task->write.carry);
 }
 
@@ -402,5 +443,6 @@ const struct disk_task_kind disk_write_kind = {
 	.begin = write_begin,
 	.next = write_next,
 	.reaped = write_reaped,
+	.work = write_work,
 	.end = write_end,
 };

@@ -94,6 +94,13 @@ static void slot_back(struct tiering *t, struct load *load)
 	space_room(t->space);
 }
 
+void load_let_go(struct tiering *t, struct load *load)
+{
+	if (load->from != INDEX_NONE)
+		tiering_unhold(t, load->from);
+	load->from = INDEX_NONE;
+}
+
 void load_end(struct tiering *t, struct load *load, enum load_state end)
 {
 	t->loads->bytes -= slots_slot_bytes(t->space->slots, load->slot);
@@ -101,6 +108,7 @@ void load_end(struct tiering *t, struct load *load, enum load_state end)
 	if (load->place != INDEX_NONE)
 		t->loads_of[load->place - t->place_first] = 0;
 	load->place = INDEX_NONE;
+	load_let_go(t, load);
 	if (end != LOAD_HERE)
 		slot_back(t, load);
 	load->job = NULL;
@@ -180,6 +188,7 @@ static struct load *load_begin(struct tiering *t, uint32_t place, uint32_t colum
 		.generation = load->generation,
 		.place = place,
 		.slot = slot,
+		.from = INDEX_NONE,
 		.record = e->record,
 		.column = column,
 		.page = e->page,
@@ -208,7 +217,7 @@ enum load_state load_want(struct tiering *t, uint32_t record, uint32_t page, uin
 			tiering_hold(t, *entry);
 		return LOAD_HERE;
 	}
-	if (t->closed || !index_record_current(t->space->index, record))
+	if ((t->closed && tiering_alike(t, *entry) == INDEX_NONE) || !index_record_current(t->space->index, record))
 		return LOAD_FAILED; /* its file is not read any more, or went with a reset */
 	*joined = t->loads_of[*entry - t->place_first];
 	load = *joined ? &t->loads->at[t->loads_of[*entry - t->place_first]] : load_begin(t, *entry, column, filter);

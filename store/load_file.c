@@ -29,7 +29,7 @@ static int choose(struct own_read *r, struct records_value *at, uint32_t number,
 
 		if (records_value_at(space->layout, row, to, &v))
 			entry = index_value(space->index, number, v.page, v.column, &committed);
-		if (!committed || !tiering_is_place(r->tiering, entry))
+		if (!committed || !tiering_is_place(r->tiering, entry) || tiering_alike(r->tiering, entry) != INDEX_NONE)
 			return r->read.count || committed ? 0 : -ENODATA;
 		if (r->read.count && r->bytes + v.share->slot_bytes > READ_BYTES)
 			return 0;

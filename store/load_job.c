@@ -27,6 +27,20 @@ bool load_error_of_disk(int error)
 	       error != -ENFILE && error != -EAGAIN;
 }
 
+/* Another share's slot has the bytes of @place: nothing is lost with the file, which is written anew. */
+static bool keep_alike(struct tiering *t, uint32_t place)
+{
+	uint32_t slot = tiering_alike(t, place), record = t->space->tables.entries[place].record;
+
+	if (slot == INDEX_NONE)
+		return false;
+	if (tiering_is_clean(t, slot))
+		tiering_make_dirty(t, slot);
+	tiering_file(t, record)->flags |= TIERING_STALE;
+	tiering_consider(t, record);
+	return true;
+}
+
 void load_lose(struct tiering *t, uint32_t place)
 {
 	struct space *space = t->space;
@@ -36,12 +50,17 @@ void load_lose(struct tiering *t, uint32_t place)
 
 	lock_assert_held(&space->lock);
 	assert(tiering_is_place(t, place) && e->state == ENTRY_VALUE);
+	if (keep_alike(t, place))
+		return;
 	space->stats.loads_failed++;
 	if (!index_record_current(space->index, e->record))
 		return; /* a reset hid it: its file went, and it goes itself when nobody holds it */
 	index_record_name(space->index, e->record, &event.consumed, &event.endpoint);
 	space_note(space, &event);
-	index_value_drop(space->index, place, false, &sink);
+	if (ring_is(t, e->record))
+		ring_lose(t, e->record);
+	if (tiering_has_value(t, place))
+		index_value_drop(space->index, place, false, &sink);
 }
 
 /* Under the lock: one value of a file that is not there or damaged as a whole. One in memory is not on disk then. */
@@ -58,8 +77,13 @@ static void lose_copy(struct tiering *t, uint32_t record, uint32_t page, uint32_
 			tiering_make_dirty(t, entry);
 		return;
 	}
+	if (keep_alike(t, entry))
+		return;
 	t->space->stats.loads_failed++;
-	index_value_drop(t->space->index, entry, false, &sink);
+	if (ring_is(t, record))
+		ring_lose(t, record);
+	if (tiering_has_value(t, entry))
+		index_value_drop(t->space->index, entry, false, &sink);
 }
 
 bool load_error_of_file(int error)
@@ -153,7 +177,13 @@ static void sort(const struct loads *l, uint32_t *chosen, uint32_t count)
 
 static void job_done(struct disk_job *job);
 
-static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32_t *chosen, uint32_t count)
+/* Where the bytes of what @load waits for are in memory. After an error of the copying it is read. */
+static uint32_t source_of(struct tiering *t, const struct load *load)
+{
+	return load->errors ? INDEX_NONE : tiering_alike(t, load->place);
+}
+
+static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32_t *chosen, uint32_t count, bool copy)
 {
 	const struct record_file *f = tiering_file(t, record);
 	size_t bytes = sizeof(struct load_job) + count * (sizeof(struct disk_read_value) + sizeof(struct key));
@@ -168,7 +198,7 @@ static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32
 	job->keys = (struct key *)&job->values[count];
 	job->read = (struct disk_read){
 		.job = {
-			.kind = DISK_JOB_READ,
+			.kind = copy ? DISK_JOB_COPY : DISK_JOB_READ,
 			.dir = t->dir,
 			.consumed = tiering_file_consumed(t, record),
 			.endpoint = f->endpoint,
@@ -177,6 +207,7 @@ static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32
 		},
 		.pages = f->pages,
 		.file_pages = f->file_pages,
+		.alias = tiering_file_alias(t, f),
 		.keys = job->keys,
 		.values = job->values,
 		.count = count,
@@ -193,6 +224,11 @@ static struct load_job *job_new(struct tiering *t, uint32_t record, const uint32
 		};
 		load->step = LOAD_GIVEN;
 		load->job = job;
+		if (!copy)
+			continue;
+		load->from = source_of(t, load);
+		tiering_hold(t, load->from);
+		job->values[i].from = slots_offset(t->space->slots, load->from);
 	}
 	return job;
 }
@@ -211,28 +247,52 @@ static void end_all(struct tiering *t, const uint32_t *chosen, uint32_t count, e
 	space_committed(t->space);
 }
 
+/* Puts those that can be copied first. Returns how many. */
+static uint32_t copies_first(struct tiering *t, uint32_t *chosen, uint32_t count)
+{
+	uint32_t copies = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t number = chosen[i];
+
+		if (source_of(t, &t->loads->at[number]) == INDEX_NONE)
+			continue;
+		chosen[i] = chosen[copies];
+		chosen[copies++] = number;
+	}
+	return copies;
+}
+
+/* Loads of one record, all copies or none. */
+static void submit(struct tiering *t, uint32_t *chosen, uint32_t count, bool copy)
+{
+	uint32_t record = t->loads->at[chosen[0]].record;
+	struct load_job *job;
+
+	if (!copy && (t->closed || !tiering_file(t, record)->id)) { /* a row whose file went: tiering.c, row_joined */
+		end_all(t, chosen, count, LOAD_FAILED);
+		return;
+	}
+	sort(t->loads, chosen, count);
+	job = job_new(t, record, chosen, count, copy);
+	if (job)
+		tiering_give(t, &job->read.job);
+	else
+		end_all(t, chosen, count, LOAD_NONE);
+}
+
 void load_submit(struct tiering *t)
 {
 	uint32_t chosen[LOAD_JOB_VALUES];
 
 	lock_assert_held(&t->space->lock);
 	while (t->loads->first) {
-		uint32_t count = choose(t, chosen), record;
-		struct load_job *job;
+		uint32_t count = choose(t, chosen), copies = copies_first(t, chosen, count);
 
-		if (!count)
-			continue;
-		record = t->loads->at[chosen[0]].record;
-		if (t->closed || !tiering_file(t, record)->id) { /* a row whose file went: tiering.c, row_joined */
-			end_all(t, chosen, count, LOAD_FAILED);
-			continue;
-		}
-		sort(t->loads, chosen, count);
-		job = job_new(t, record, chosen, count);
-		if (job)
-			tiering_give(t, &job->read.job);
-		else
-			end_all(t, chosen, count, LOAD_NONE);
+		if (copies)
+			submit(t, chosen, copies, true);
+		if (count > copies)
+			submit(t, chosen + copies, count - copies, false);
 	}
 }
 
@@ -258,14 +318,34 @@ static bool still_its_own(const struct tiering *t, const struct load *load)
 	       t->loads_of[load->place - t->place_first] == load_number(t->loads, load);
 }
 
+/* Has the record's file the value too? Not when the one that it was copied from is to be written anew. */
+static bool in_file(struct tiering *t, const struct load *load)
+{
+	if (load->from == INDEX_NONE)
+		return true;
+	return !t->closed && tiering_file(t, t->space->tables.entries[load->place].record)->id &&
+	       (!tiering_has_value(t, load->from) || tiering_is_clean(t, load->from));
+}
+
 /* Its bytes are there: the value is in memory from now on. */
 static void value_read(struct tiering *t, struct load *load)
 {
 	struct space *space = t->space;
+	uint32_t record = space->tables.entries[load->place].record;
+	bool clean = in_file(t, load);
 
 	index_quarantine_end(space->index, load->slot);
 	tiering_promote(t, load->place, load->slot);
-	space->stats.bytes_promoted += space->layout->class[load->class_index].share[load->share].payload_bytes;
+	if (!clean) {
+		tiering_make_dirty(t, load->slot);
+		tiering_consider(t, record);
+	}
+	if (load->from != INDEX_NONE) {
+		space->stats.values_promoted--;
+		space->stats.values_copied++;
+	} else {
+		space->stats.bytes_promoted += space->layout->class[load->class_index].share[load->share].payload_bytes;
+	}
 	for (uint32_t i = 0; i < load->holders; i++)
 		tiering_hold(t, load->slot);
 	t->loads_of[load->place - t->place_first] = 0;
@@ -293,6 +373,7 @@ static void value_ended(struct tiering *t, struct load *load, const struct disk_
 		value_read(t, load);
 	} else if (again(t, load, job, error)) {
 		load->job = NULL;
+		load_let_go(t, load);
 		load->record = t->space->tables.entries[place].record;
 		load_queue(t, load);
 	} else if (load_error_of_value(error) || (load_error_of_disk(error) && load->errors >= LOAD_TRIES)) {
@@ -302,6 +383,19 @@ static void value_ended(struct tiering *t, struct load *load, const struct disk_
 		t->space->stats.loads_cancelled += !load->wanters;
 		load_end(t, load, LOAD_NONE);
 	}
+}
+
+/* Under the lock: what the header says of aliases. */
+static void note_alias(struct tiering *t, const struct load_job *job)
+{
+	struct record_file *f = tiering_file(t, job->record);
+
+	if (job->read.job.kind != DISK_JOB_READ || job->read.job.result || f->id != job->file)
+		return;
+	if (job->read.alias_good)
+		f->flags |= TIERING_ALIAS_SURE;
+	else
+		f->alias = TIERING_ALIAS_UNKNOWN;
 }
 
 /* From a worker, without a lock. */
@@ -317,8 +411,10 @@ static void job_done(struct disk_job *disk_job)
 		uint32_t end = job->read.count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : job->read.count;
 
 		lock_take(&space->lock);
-		if (!i)
+		if (!i) {
 			load_note_rate(t, &job->read);
+			note_alias(t, job);
+		}
 		for (; i < end; i++) {
 			const struct disk_read_value *value = &job->values[i];
 			int error = disk_job->result ? disk_job->result : value->result;
@@ -331,7 +427,7 @@ static void job_done(struct disk_job *disk_job)
 		space_committed(space);
 		lock_drop(&space->lock);
 	}
-	if (worst || (failing && !disk_job->result))
+	if (disk_job->kind == DISK_JOB_READ && (worst || (failing && !disk_job->result)))
 		tiering_result(t, worst, true);
 	if (load_error_of_file(disk_job->result))
 		load_lose_file(t, job->record, job->file);

@@ -80,6 +80,7 @@ int own_read_give(struct own_read *r, uint32_t record)
 	r->read.values = r->values;
 	r->read.pages = f->pages;
 	r->read.file_pages = f->file_pages;
+	r->read.alias = tiering_file_alias(t, f);
 	tiering_give(t, &r->read.job);
 	return 0;
 }

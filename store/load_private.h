@@ -5,7 +5,8 @@
  *   state    where it is                      goes on by
  *   FREE     the pool                         load_want -> QUEUED
  *   QUEUED   the queue of this stay           load_submit -> GIVEN, or ENDED
- *   GIVEN    a job of the engine              the job's end -> ENDED, or QUEUED when it is read once more
+ *   GIVEN    a job of the engine              the job's end -> ENDED, or QUEUED when it is read once more. A job of a file, or a copy
+ *                                             of a slot that has the same bytes (tiering_alike) and is held by the load
  *   ENDED    nowhere, until the last wanter   load_ask, load_detach -> FREE
  *            has looked at it
  *
@@ -29,6 +30,7 @@ struct load {
 	uint32_t generation;
 	uint32_t next;       /* in the pool's list, in the queue */
 	uint32_t place, slot; /* entries; INDEX_NONE: gone, given back */
+	uint32_t from;       /* slot that it is copied from, held; INDEX_NONE: it is read */
 	uint32_t record;     /* whose file it is read from */
 	uint32_t wanters;
 	uint32_t holders;    /* of them, those whose name says hold */
@@ -49,7 +51,7 @@ struct loads {
 	uint64_t bytes;  /* slots that are read into */
 };
 
-/* Several values of one file. */
+/* Several values of one file, or of one record from other slots. */
 struct load_job {
 	struct disk_read read; /* first; values[].context: the load's number */
 	struct tiering *tiering;
@@ -74,6 +76,7 @@ static inline bool load_counts(const struct load *load)
 /* Ends it: its slot is given back unless it is HERE. Without a wanter it is free then. */
 void load_end(struct tiering *t, struct load *load, enum load_state end);
 void load_queue(struct tiering *t, struct load *load);
+void load_let_go(struct tiering *t, struct load *load); /* of what it is copied from */
 
 /* Under the lock: the committed value of @place cannot be read: it goes, and whoever watches is told. */
 void load_lose(struct tiering *t, uint32_t place);

@@ -141,8 +141,8 @@ static void drop_places(struct tiering *t)
 		space_notes_begin(space);
 		for (uint32_t gone = 0, looks = 0; more && gone < INDEX_STEP_KEYS && looks < 64 * INDEX_STEP_KEYS; at++, looks++) {
 			more = at < t->place_top;
-			if (!more || !tiering_has_value(t, at))
-				continue;
+			if (!more || !tiering_has_value(t, at) || tiering_alike(t, at) != INDEX_NONE)
+				continue; /* what another share's slot has can be had */
 			index_value_drop(space->index, at, false, &sink);
 			gone++;
 		}

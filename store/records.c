@@ -306,8 +306,13 @@ static int locate(struct space *space, uint32_t number, bool row, uint64_t offse
 	ret->entry = index_value(space->index, number, v.page, v.column, &committed);
 	if (ret->entry == INDEX_NONE || !committed)
 		return -ENODATA;
-	if (space->tiering && tiering_is_place(space->tiering, ret->entry))
-		return 0;
+	if (space->tiering && tiering_is_place(space->tiering, ret->entry)) {
+		uint32_t alike = tiering_alike(space->tiering, ret->entry);
+
+		if (alike == INDEX_NONE)
+			return 0;
+		ret->entry = alike;
+	}
 	ret->segment_offset = slots_offset(space->slots, ret->entry) + v.within;
 	ret->bytes = v.within < v.share->payload_bytes ? v.share->payload_bytes - v.within : 0;
 	ret->zeroes = v.share->slot_bytes - v.within - ret->bytes;

@@ -202,6 +202,8 @@ struct found {
 	const struct key *keys;
 	const uint8_t *absent;  /* bitmap as in the catalogue, or NULL */
 	const uint64_t *sums;   /* in place of it, of a file: 0 = absent; or NULL */
+	const uint16_t *alias;  /* of so many columns; or NULL */
+	uint32_t alias_count;
 	uint32_t pages, file_pages, whole_count;
 	bool root, row, whole, pinned;
 };
@@ -299,6 +301,7 @@ static void describe_file(struct restart *r, uint32_t record, const struct found
 	file->bytes = f->file_bytes;
 	file->pages = (uint16_t)f->pages;
 	file->file_pages = (uint16_t)f->file_pages;
+	file->alias = tiering_alias_of(t, f->alias, f->alias_count);
 	file->flags |= f->row ? TIERING_FILE_ROW : 0;
 	t->disk_bytes += f->file_bytes;
 	t->disk_files++;
@@ -390,6 +393,8 @@ static bool row_found(void *context, const struct catalogue_row *row)
 		.written_s = row->written_s,
 		.keys = row->keys,
 		.absent = row->absent,
+		.alias = row->alias,
+		.alias_count = row->alias ? row->alias_count : 0,
 		.pages = row->pages,
 		.file_pages = row->file_pages,
 		.root = row->flags & CATALOGUE_ROOT,
@@ -410,6 +415,14 @@ static bool row_found(void *context, const struct catalogue_row *row)
 
 /* ---- from the files ----------------------------------------------------------------------------------------------------- */
 
+static bool any_alias(const struct found *f)
+{
+	for (uint32_t i = 0; i < f->alias_count; i++)
+		if (f->alias[i] != i)
+			return true;
+	return false;
+}
+
 static void catalogue_file(struct restart *r, const struct found *f, const struct disk_file_info *info, const uint8_t *absent, uint32_t bytes)
 {
 	struct tiering *t = r->t;
@@ -429,6 +442,8 @@ static void catalogue_file(struct restart *r, const struct found *f, const struc
 		.keys = f->keys,
 		.absent = absent,
 		.absent_bytes = bytes,
+		.alias = any_alias(f) ? f->alias : NULL,
+		.alias_count = any_alias(f) ? f->alias_count : 0,
 		.pages = f->pages,
 		.file_pages = f->file_pages,
 		.flags = (f->root ? CATALOGUE_ROOT : 0) | (f->whole ? CATALOGUE_WHOLE : 0) | (f->row ? CATALOGUE_ROW : 0),
@@ -474,6 +489,8 @@ static void adopt_file(struct restart *r, const struct listed *file, const struc
 		.written_s = info->mtime_s,
 		.pages = (uint32_t)((file->consumed - info->id.start) / layout->page_tokens), /* of its name, which was checked */
 		.file_pages = info->plan.pages,
+		.alias = info->alias,
+		.alias_count = layout->page_columns + layout->row_columns,
 		.root = info->id.flags & RECORD_FILE_ROOT,
 		.whole = info->id.flags & RECORD_FILE_WHOLE,
 		.row = info->row,

@@ -67,6 +67,7 @@ static void give(struct piece *p)
 		.memory = true,
 		.pages = f->pages,
 		.file_pages = f->file_pages,
+		.alias = tiering_file_alias(t, f),
 		.keys = p->key,
 		.values = p->value,
 		.count = p->read.count,

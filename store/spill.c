@@ -142,6 +142,9 @@ static uint32_t next_record(struct tiering *t, struct spill_ring **ret_ring)
 {
 	uint32_t record;
 
+	if (t->writing->ring && t->writing->ring->open &&
+	    (t->writing->ring->failed || t->writing->ring->at == t->writing->ring->count))
+		t->writing->ring = NULL; /* all of it that will be begun is: the last to end ends it, and others' turn comes */
 	*ret_ring = t->writing->ring;
 	if (t->closed || clock_now_ns() < t->retry_ns || !has_room(t, 0))
 		return INDEX_NONE;

@@ -45,6 +45,8 @@ static void end_write(struct spill *s, bool clean)
 				space->stats.values_spilled++;
 			}
 			tiering_unhold(t, slot); /* with a tier that is disk only it leaves memory now */
+			if (ours && clean && tiering_has_value(t, slot))
+				tiering_collapse(t, slot);
 		}
 		last = at == s->count;
 		if (last) {
@@ -77,7 +79,7 @@ static void ring_ended(struct tiering *t, struct spill_ring *ring, struct spill 
 		ring->failed |= !spill_is_its_records(t, e);
 	all = !ring->open && (ring->failed || ring->at == ring->count);
 	clean = all && !ring->failed;
-	if (all)
+	if (all && t->writing->ring == ring)
 		t->writing->ring = NULL;
 	for (struct spill *e = all && !clean ? ring->ended : NULL; e; e = e->next_ended)
 		if (spill_is_its_records(t, e)) /* its file names a group that is not there */
@@ -127,6 +129,8 @@ static void add_row(struct tiering *t, struct spill *s, uint64_t id, const uint8
 {
 	const struct layout *layout = t->space->layout;
 	const struct record_file_id *of = &s->write.id;
+	uint32_t columns = layout->page_columns + layout->row_columns;
+	bool any_alias = tiering_file(t, s->record)->alias != 0;
 	bool pinned = index_record(t->space->index, s->record)->flags & RECORD_FLAG_HELD;
 	struct catalogue_row row = {
 		.id = id,
@@ -143,8 +147,8 @@ static void add_row(struct tiering *t, struct spill *s, uint64_t id, const uint8
 		.keys = s->keys,
 		.absent = absent,
 		.absent_bytes = absent_bytes,
-		.alias = s->write.alias,
-		.alias_count = layout->page_columns + layout->row_columns,
+		.alias = any_alias ? s->write.alias : NULL,
+		.alias_count = any_alias ? columns : 0,
 		.pages = of->pages,
 		.file_pages = of->pages,
 		.flags = of->flags | (pinned ? CATALOGUE_PINNED : 0),
@@ -171,6 +175,8 @@ static void file_came(struct tiering *t, struct spill *s, const uint8_t *absent,
 	t->disk_bytes += s->write.file_bytes - f->bytes;
 	f->id = catalogue_next_id(t->catalogue);
 	f->bytes = s->write.file_bytes;
+	f->flags |= TIERING_ALIAS_SURE;
+	f->alias = tiering_alias_of(t, s->write.alias, t->space->layout->page_columns + t->space->layout->row_columns);
 	f->endpoint = s->write.id.endpoint;
 	f->pages = f->file_pages = (uint16_t)s->write.id.pages;
 	if (ours)
@@ -179,6 +185,7 @@ static void file_came(struct tiering *t, struct spill *s, const uint8_t *absent,
 	add_row(t, s, f->id, absent, absent_bytes);
 	t->space->stats.files_written++;
 	t->space->stats.bytes_spilled += s->write.file_bytes;
+	t->space->stats.bytes_saved += s->write.alias_bytes;
 	if (ours)
 		space_note(t->space, &(struct host_event){ .kind = HOST_EVENT_SPILLED, .consumed = s->write.job.consumed,
 							   .endpoint = s->write.id.endpoint, .pages = s->write.id.pages,

@@ -102,10 +102,12 @@ static uint64_t source(struct tiering *t, struct spill *s, uint32_t page, uint32
 {
 	const struct record_file *f = tiering_file(t, s->record);
 	bool committed, in_file = f->id && (page == INDEX_PAGE_ROW ? (f->flags & TIERING_FILE_ROW) != 0 : page < f->pages);
-	uint32_t entry = index_value(t->space->index, s->record, (uint16_t)page, column, &committed);
+	uint32_t entry = index_value(t->space->index, s->record, (uint16_t)page, column, &committed), alike;
 
 	if (entry == INDEX_NONE || !committed || t->space->tables.entries[entry].group)
 		return DISK_ABSENT;
+	if (tiering_is_place(t, entry) && (alike = tiering_alike(t, entry)) != INDEX_NONE)
+		entry = alike; /* at one offset with that share's: they are stored once */
 	if (tiering_is_place(t, entry)) {
 		s->write.from_old |= in_file;
 		return in_file ? DISK_FROM_OLD : DISK_ABSENT;

@@ -61,7 +61,7 @@ struct spill_order {
 
 struct disk_write_list {
 	struct spill *first;
-	struct spill_ring *ring;  /* one at a time */
+	struct spill_ring *ring;  /* of which more is to be begun, and nothing else before that; one at a time */
 	struct spill_order order; /* while the newest are written first */
 };
 

@@ -51,6 +51,9 @@
 	x(files_written, "record files written")                                          \
 	x(write_errors, "writes of record files that failed")                             \
 	x(values_demoted, "values that left memory for disk")                             \
+	x(values_collapsed, "values whose slot was given back, since another share's has the same bytes") \
+	x(values_copied, "values that came back from another share's slot without a read") \
+	x(bytes_saved, "bytes that record files do not take, since shares have the same values") \
 	x(values_promoted, "values read back from disk")                                  \
 	x(bytes_promoted, "bytes of them")                                                \
 	x(loads_failed, "values that could not be read back: misses")                     \

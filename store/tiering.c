@@ -95,8 +95,10 @@ void tiering_hold(struct tiering *t, uint32_t slot)
 {
 	lock_assert_held(&t->space->lock);
 	assert(!tiering_is_place(t, slot));
-	if (!t->holds[slot]++ && tiering_is_clean(t, slot))
+	if (!t->holds[slot]++ && tiering_is_clean(t, slot)) {
 		t->held_clean_bytes += slots_slot_bytes(t->space->slots, slot);
+		file_of_value(t, slot)->held++;
+	}
 }
 
 void tiering_unhold(struct tiering *t, uint32_t slot)
@@ -113,8 +115,11 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 		t->space->stats.slots_owed--;
 	} else if (tiering_is_clean(t, slot)) {
 		t->held_clean_bytes -= slots_slot_bytes(space->slots, slot);
+		file_of_value(t, slot)->held--;
 		if (space->host->config.disk_only)
 			demote_value(t, slot);
+		else if (t->collapse[slot / 64] >> slot % 64 & 1)
+			tiering_collapse(t, slot);
 	}
 	space_room(space);
 }
@@ -132,8 +137,10 @@ static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
 
 	assert(!tiering_is_clean(t, slot));
 	t->clean[slot / 64] |= 1ull << slot % 64;
+	t->kept[slot / 64] &= ~(1ull << slot % 64);
 	t->clean_bytes += bytes;
 	t->held_clean_bytes += t->holds[slot] ? bytes : 0;
+	f->held += t->holds[slot] > 0;
 	f->clean++;
 	*clean_of(t, slot, f) += 1;
 }
@@ -144,8 +151,10 @@ static void clean_unset(struct tiering *t, uint32_t slot, struct record_file *f)
 
 	assert(tiering_is_clean(t, slot) && f->clean > 0);
 	t->clean[slot / 64] &= ~(1ull << slot % 64);
+	t->collapse[slot / 64] &= ~(1ull << slot % 64);
 	t->clean_bytes -= bytes;
 	t->held_clean_bytes -= t->holds[slot] ? bytes : 0;
+	f->held -= t->holds[slot] > 0;
 	f->clean--;
 	*clean_of(t, slot, f) -= 1;
 }
@@ -168,6 +177,7 @@ void tiering_make_dirty(struct tiering *t, uint32_t slot)
 
 	lock_assert_held(&t->space->lock);
 	clean_unset(t, slot, f);
+	t->kept[slot / 64] |= 1ull << slot % 64;
 	f->dirty++;
 	t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
 }
@@ -228,6 +238,7 @@ void tiering_freed(struct tiering *t, uint32_t entry)
 	}
 	struct record_file *f = file_of_value(t, entry);
 
+	t->kept[entry / 64] &= ~(1ull << entry % 64);
 	if (tiering_is_clean(t, entry)) {
 		clean_unset(t, entry, f);
 	} else if (!space->tables.entries[entry].group) { /* else it was never committed */
@@ -447,6 +458,7 @@ static void row_joined(struct tiering *t, uint32_t record, uint32_t zero)
 		} else {
 			from->dirty--;
 		}
+		t->kept[entry / 64] &= ~(1ull << entry % 64);
 		to->dirty++;
 	}
 	tiering_consider(t, record);
@@ -490,7 +502,7 @@ struct trim {
 	uint64_t id; /* of the file */
 };
 
-/* The file's length is known exactly now: columns that are another's bytes take none. */
+/* The file's length is known exactly now: one that could not be cut is as long as it was. */
 static void trim_done(struct disk_job *job)
 {
 	struct trim *trim = (struct trim *)job;
@@ -522,7 +534,7 @@ static void trim_give(struct tiering *t, uint32_t record)
 		catalogue_behind(t->catalogue);
 		return;
 	}
-	record_file_plan(t->space->layout, f->file_pages, row, NULL, &plan);
+	record_file_plan(t->space->layout, f->file_pages, row, tiering_file_alias(t, f), &plan);
 	bytes = row ? plan.file_bytes : record_file_length(&plan, r->pages);
 	bytes = bytes < f->bytes ? bytes : f->bytes;
 	trim->t = t;
@@ -668,9 +680,11 @@ static int make_arrays(struct tiering *t, struct why *why)
 
 	t->holds = memory_reserve(t->place_first * sizeof(*t->holds), false);
 	t->clean = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->clean), false);
+	t->collapse = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->collapse), false);
+	t->kept = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->kept), false);
 	t->files = memory_reserve(records * sizeof(*t->files), false);
 	t->loads_of = memory_reserve(t->place_count * sizeof(*t->loads_of), false);
-	if (!t->holds || !t->clean || !t->files || !t->loads_of)
+	if (!t->holds || !t->clean || !t->collapse || !t->kept || !t->files || !t->loads_of)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its disk tier", t->space->name);
 	t->dirty = policy_lru.create(&dirty, records, why);
 	if (!t->dirty)
@@ -749,6 +763,10 @@ void tiering_free(struct tiering **tp, bool remove)
 	memory_release(&t->loads_of, t->place_count * sizeof(*t->loads_of));
 	memory_release(&t->files, records * sizeof(*t->files));
 	memory_release(&t->clean, (t->place_first / 64 + 1) * sizeof(*t->clean));
+	memory_release(&t->collapse, (t->place_first / 64 + 1) * sizeof(*t->collapse));
+	memory_release(&t->kept, (t->place_first / 64 + 1) * sizeof(*t->kept));
+	for (uint32_t i = 1; i < TIERING_ALIASES; i++)
+		free(t->alias[i]);
 	memory_release(&t->holds, t->place_first * sizeof(*t->holds));
 	lock_cond_destroy(&t->saved);
 	free(t);

@@ -33,6 +33,7 @@
 #define TIERING_TRIM 2u         /* on the list of tiering.trims: the file is longer than the record, or has a row that went */
 #define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
 #define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
+#define TIERING_ALIAS_SURE 64u  /* the file's header has that `alias`: it was written or read since the start */
 #define TIERING_ROW_LOST 32u    /* on the list of tiering.trims: the row came from another record, in whose file it was */
 
 /* What the disk tier knows about a record, by its number (tiering_file). The file is described as it will be when the jobs given have
@@ -49,11 +50,17 @@ struct record_file {
 	uint16_t pages;          /* that it has */
 	uint16_t file_pages;     /* that it was written with: says where everything lies */
 	uint8_t flags;           /* TIERING_* */
+	uint8_t alias;           /* number in tiering.alias of what it was written with; 0: each column is stored */
+	uint32_t held;           /* clean values that somebody holds */
 };
+
+#define TIERING_ALIASES 255u       /* kinds of files: which columns are aliases; mostly there are one or two */
+#define TIERING_ALIAS_UNKNOWN 255u /* there were more: reads find out each time, nothing is collapsed */
 
 #define TIERING_TIMES 7u     /* writes whose median duration counts */
 #define TIERING_ASKED 64u
 #define TIERING_PARENTS 1024u
+#define TIERING_PASSED 1024u /* records that have nothing to give, passed over in one look */
 
 /* A record, until its number is another one's. */
 struct tiering_name {
@@ -85,6 +92,9 @@ struct tiering {
 	uint32_t places_used;
 	uint32_t *holds;                   /* [slots] */
 	uint64_t *clean;                   /* bitmap [slots] */
+	uint64_t *collapse;                /* bitmap [slots]: another share's slot has the same bytes: it goes when nobody holds it */
+	uint64_t *kept;                    /* bitmap [slots]: was clean, and its file is no good: tiering_alike finds it all the same */
+	uint16_t *alias[TIERING_ALIASES];  /* record_file_plan's; NULL: not used yet, and [0] */
 	struct record_file *files;         /* [records]; through tiering_file */
 	uint32_t trims;                    /* records whose files are to get shorter, through next_trim */
 	uint64_t disk_files;
@@ -126,6 +136,7 @@ struct tiering {
 	uint32_t asked_first, asked_count;
 	struct tiering_name parents[TIERING_PARENTS]; /* demote.c: records that were published, whose parents' rows may go: ring */
 	uint32_t parents_first, parents_count;
+	uint32_t passed[TIERING_PASSED];   /* demote.c's while it looks */
 	uint32_t place_sweep;              /* mover.c: with the tier closed, places below are gone */
 	uint64_t expire_at_s;              /* demote.c: when ages are looked at next */
 	uint64_t disk_bytes_s[3];          /* of the last three reads; 0 = none yet */
@@ -152,6 +163,12 @@ static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 	return t->clean[slot / 64] >> slot % 64 & 1;
 }
 
+/* What @f was written with, as disk_read wants it. */
+static inline const uint16_t *tiering_file_alias(const struct tiering *t, const struct record_file *f)
+{
+	return f->alias == TIERING_ALIAS_UNKNOWN ? NULL : t->alias[f->alias];
+}
+
 void tiering_report(const struct tiering *t, struct space_report *ret); /* fills its disk fields */
 size_t tiering_memory_bytes(const struct tiering *t); /* touched, about: arrays, orders, loads */
 struct record_file *tiering_file(struct tiering *t, uint32_t record);
@@ -174,6 +191,14 @@ void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: pl
 /* The value of @slot, which is dirty, is in its record's file from now on; and the other way round. */
 void tiering_make_clean(struct tiering *t, uint32_t slot);
 void tiering_make_dirty(struct tiering *t, uint32_t slot);
+/* The slot that has the bytes of @place's value: that of a share whose bytes the file has for both (P6), while that one is in memory
+ * as the file had it. INDEX_NONE: none. */
+uint32_t tiering_alike(struct tiering *t, uint32_t place);
+/* Of a value that a file was written with: when it is an alias and the other one is in memory too, it goes on as a place, whose bytes
+ * that slot has; at once, or when nobody holds it any more. */
+void tiering_collapse(struct tiering *t, uint32_t slot);
+/* The number of a file's aliases, of @count columns (none: each is stored). */
+uint8_t tiering_alias_of(struct tiering *t, const uint16_t *alias, uint32_t count);
 /* The clean value of @slot goes on as @place; the slot is free, or quarantined while it is held. */
 void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place);
 /* The value of @place goes on in @slot, which is clean then; the place is given back. */
@@ -222,8 +247,9 @@ void tiering_result(struct tiering *t, int error, bool read);
 uint32_t demote_make_room(struct tiering *t, uint32_t class_index, uint32_t share, uint32_t want, struct slots_filter filter);
 /* Under the lock: the same of any size, at most @bytes, a stay's worth. Returns bytes of slots; 0: nothing is clean and idle. */
 uint64_t demote_some(struct tiering *t, uint64_t bytes, uint64_t *values);
-/* Under the lock: one clean value goes; false: it is dirty or held, or no place is left. */
+/* Under the lock: one clean value goes, with all of its WHOLE group; false: it (or one of them) is dirty or held, or no place is left. */
 bool demote_value(struct tiering *t, uint32_t slot);
+void demote_places_short(struct tiering *t); /* under the lock: there is none for what is to leave memory */
 /* Lets records go, leaf first, coldest first, until @bytes of files have gone (or, with 0, places where they were short), or
  * nothing may go. In bounded stays; from the tier thread. Returns the bytes. */
 uint64_t demote_disk(struct tiering *t, uint64_t bytes);
@@ -235,6 +261,16 @@ void demote_note_child(struct tiering *t, uint32_t record);
 /* Rows that were noted so go. In bounded stays; from the tier thread. */
 void demote_rows(struct tiering *t);
 #define DEMOTE_EXPIRE_EVERY_S 60u
+
+/* ---- rings.c: WHOLE groups ----------------------------------------------------------------------------------------------- */
+
+/* All under the lock, each in one stay. Is @record of one? */
+bool ring_is(const struct tiering *t, uint32_t record);
+/* All of the group that is in memory leaves it; 0: something of it is dirty or held, or there are too few places. Returns values, and bytes
+ * of slots. */
+uint32_t ring_demote(struct tiering *t, uint32_t record, uint64_t *bytes);
+/* A value of the group cannot be read: every value of it goes, held slots when nobody holds them any more. */
+void ring_lose(struct tiering *t, uint32_t record);
 
 /* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
 

@@ -335,6 +335,7 @@ static void test_whole(void **state)
 	assert_int_equal(put_run(w->s, ++w->plan, &group, 1, keys, 12, 1, &w->r), 0);
 	assert_int_equal(w->r.groups_ok, 1);
 	commit_all(w->s, w->plan, 1);
+	assert_true(world_put(w, 2, 0, 4, 0));
 	gate_set(true, 0);
 	world_lock(w);
 	w->t->draining++;
@@ -345,6 +346,7 @@ static void test_whole(void **state)
 	world_unlock(w);
 	mover_ask(w->f.host);
 	world_await(w, gate_waiting() == 1);
+	world_await(w, w->t->writes == 3); /* the group under way holds up nobody */
 	gate_set(false, 0);
 	world_await(w, w->t->dirty_bytes == 0);
 	world_lock(w);

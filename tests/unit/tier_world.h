@@ -176,7 +176,8 @@ static inline void world_note(void *context, struct space *space, const struct h
 		atomic_fetch_add(&w->corrupt, events[i].kind == HOST_EVENT_CORRUPT);
 }
 
-static inline void world_open(struct tier_world *w, const char *classes, uint64_t memory)
+/* A host on the folder, which may have files, for @ranks ranks. */
+static inline void world_start(struct tier_world *w, const char *classes, uint32_t ranks, uint64_t memory)
 {
 	struct host_config config = {
 		.memory_bytes = memory,
@@ -194,17 +195,27 @@ static inline void world_open(struct tier_world *w, const char *classes, uint64_
 	struct space_access access = { 0, 0, 0700 };
 	struct why why = WHY_INIT;
 
-	memset(w, 0, sizeof(*w));
-	snprintf(w->path, sizeof(w->path), "/tmp/prefixfs-tier-XXXXXX");
-	assert_non_null(mkdtemp(w->path));
 	w->gate = gate_new(&w->faults);
 	config.disk_ops = &w->gate->ops;
 	w->next_plan = 1;
 	if (host_new(&config, &w->f.host, &why) ||
-	    host_space_create(w->f.host, "test", fixture_layout(classes, 1, memory), &access, &w->f.space, &why))
+	    host_space_create(w->f.host, "test", fixture_layout(classes, ranks, memory), &access, &w->f.space, &why))
 		fail_msg("world: %s", why.text);
 	assert_non_null(w->f.space->tiering);
 	fixture_await_prewarm(&w->f);
+}
+
+static inline void world_folder(struct tier_world *w)
+{
+	memset(w, 0, sizeof(*w));
+	snprintf(w->path, sizeof(w->path), "/tmp/prefixfs-tier-XXXXXX");
+	assert_non_null(mkdtemp(w->path));
+}
+
+static inline void world_open(struct tier_world *w, const char *classes, uint64_t memory)
+{
+	world_folder(w);
+	world_start(w, classes, 1, memory);
 }
 
 static inline int world_unlink(const char *path, const struct stat *st, int flag, struct FTW *at)
