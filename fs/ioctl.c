@@ -31,6 +31,10 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
 	[_IOC_NR(PFS_IOC_DRAIN)] = &ioctl_drain,
 	[_IOC_NR(PFS_IOC_RESET)] = &ioctl_reset,
+	[_IOC_NR(PFS_IOC_BLOB_PUT)] = &ioctl_blob_put,
+	[_IOC_NR(PFS_IOC_BLOB_GET)] = &ioctl_blob_get,
+	[_IOC_NR(PFS_IOC_BLOB_REMOVE)] = &ioctl_blob_remove,
+	[_IOC_NR(PFS_IOC_BLOB_LOCK)] = &ioctl_blob_lock,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -95,7 +99,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 static void publish(struct fs *fs, struct call *call, bool park)
 {
 	call->waiting = park;
-	call->wake_ns = call->deadline_ns;
+	call->wake_ns = call->look_ns && call->look_ns < call->deadline_ns ? call->look_ns : call->deadline_ns;
 	/* The kernel may cut in from here on; it names the call, which stays ours until it is published. */
 	if (!call->armed) {
 		call->armed = true;

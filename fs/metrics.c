@@ -232,6 +232,11 @@ static void counters(struct page *p)
 	REPORT(disk_values, "", "values that are on disk only");
 	REPORT(dirty_bytes, "", "slots whose bytes are in memory alone, where there is a disk tier");
 	REPORT(clean_bytes, "", "slots whose bytes are on disk too");
+	REPORT(blobs, "", "blobs that are found");
+	REPORT(blobs_limit, "", "blobs that there may be");
+	REPORT(blob_bytes, "", "memory of blobs, those being written or read out included");
+	REPORT(blob_granted_bytes, "", "memory that blobs have been granted");
+	REPORT(blob_limit_bytes, "", "memory that blobs were promised");
 	REPORT(spill_floor_bytes, "", "slots that are to be free or clean: with fewer it writes");
 #undef REPORT
 #undef GAUGE
