@@ -32,7 +32,7 @@ static int take_blobs(struct call *call, bool writes, struct blobs **ret)
 		return why_set(&call->why, EROFS, "the session is read-only");
 	*ret = space_blobs(ctl_space(call->ctl));
 	if (!*ret)
-		return why_set(&call->why, ENODEV, "namespace %s has no blobs: its layout has no memory.blobs",
+		return why_set(&call->why, EOPNOTSUPP, "namespace %s has no blobs: its layout has no memory.blobs",
 			space_name(ctl_space(call->ctl)));
 	return 0;
 }

@@ -29,9 +29,9 @@
 #define BLOBS_UNIT 4096u
 #define BLOBS_MAX_NAME 255u
 #define BLOBS_SESSION_TRANSFERS 16u /* reads and writes in pieces that a session may have under way: EDQUOT */
-#define BLOBS_TRANSFERS 256u        /* a namespace: EBUSY */
+#define BLOBS_TRANSFERS 256u        /* a namespace: EDQUOT too */
 #define BLOBS_SESSION_LOCKS 256u    /* EDQUOT */
-#define BLOBS_LOCKS 4096u           /* EBUSY */
+#define BLOBS_LOCKS 4096u           /* likewise */
 #define BLOBS_STEP_BYTES (1u << 20)
 #define BLOBS_STEP_EVICT 64u
 #define BLOBS_LARGEST_PART 2u /* the largest blob, and all writes under way together, have one part in so many of the share */
@@ -103,7 +103,7 @@ struct blob_write {
 };
 /* Begin: STEP_MORE or an error; step: STEP_MORE, 0 or an error. After EINVAL a write in pieces is as it was, after another error
  * it has ended. EINVAL; EFBIG: over the largest blob; ENOSPC: readers and writers hold too much of the share, or others too
- * much of the budget; EDQUOT, EBUSY: too many in pieces, or two requests on one; ESTALE: the namespace was reset since it
+ * much of the budget; EDQUOT: too many in pieces; EBUSY: two requests on one; ESTALE: the namespace was reset since it
  * began; EEXIST; ENOENT: ABORT of an unknown one. */
 int blob_write_begin(struct blob_write *call, struct why *why);
 int blob_write_step(struct blob_write *call, struct why *why);
@@ -152,7 +152,7 @@ struct blob_lock {
 };
 /* STEP_MORE, or for release: 0, ENOENT when the session does not hold it (any more). */
 int blob_lock_begin(struct blob_lock *call, bool release, struct why *why);
-/* FOUND or HELD; STEP_WAIT; ETIMEDOUT; EDQUOT, EBUSY: too many locks. */
+/* FOUND or HELD; STEP_WAIT; ETIMEDOUT; EDQUOT: too many locks. */
 int blob_lock_step(struct blob_lock *call, struct why *why);
 void blob_lock_end(struct blob_lock *call); /* after the last step, whatever it said, or instead of another */
 

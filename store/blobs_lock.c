@@ -77,7 +77,7 @@ static int flight_new(struct blobs *b, const struct blob_lock *c, struct flight 
 	if (b->locks >= BLOBS_SESSION_LOCKS && held_by(b, c->session) >= BLOBS_SESSION_LOCKS)
 		return why_set(why, EDQUOT, "the session holds %u locks of blobs, its limit", BLOBS_SESSION_LOCKS);
 	if (b->locks == BLOBS_LOCKS)
-		return why_set(why, EBUSY, "%u locks of blobs are held, the most that a namespace has", BLOBS_LOCKS);
+		return why_set(why, EDQUOT, "%u locks of blobs are held, the most that a namespace has", BLOBS_LOCKS);
 	while (b->flight[i].session)
 		i++;
 	b->flight[i] = (struct flight){.key = c->key, .session = c->session, .chain = *bucket};

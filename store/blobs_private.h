@@ -105,7 +105,7 @@ void blobs_tell(struct blobs *b); /* without the lock */
 
 /* blobs_write.c, blobs_lock.c; under the lock. */
 struct transfer *transfer_find(struct blobs *b, uint64_t session, uint64_t id);
-/* A free one, entered and busy: EDQUOT, EBUSY. */
+/* A free one, entered and busy: EDQUOT. */
 int transfer_new(struct blobs *b, uint64_t session, uint64_t id, bool writes, struct transfer **ret, struct why *why);
 void transfer_end(struct blobs *b, struct transfer *transfer); /* with what it holds */
 void flight_end(struct blobs *b, struct flight *flight);

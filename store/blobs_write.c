@@ -37,7 +37,7 @@ int transfer_new(struct blobs *b, uint64_t session, uint64_t id, bool writes, st
 	if (own == BLOBS_SESSION_TRANSFERS)
 		return why_set(why, EDQUOT, "the session has %u reads and writes of blobs in pieces under way, its limit", own);
 	if (!empty)
-		return why_set(why, EBUSY, "%u reads and writes of blobs in pieces are under way, the most that a namespace has",
+		return why_set(why, EDQUOT, "%u reads and writes of blobs in pieces are under way, the most that a namespace has",
 			BLOBS_TRANSFERS);
 	*empty = (struct transfer){
 		.session = session, .id = id, .writes = writes, .busy = true, .entry = BLOBS_NONE, .unit = BLOBS_NONE};

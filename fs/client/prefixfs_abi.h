@@ -386,7 +386,7 @@ struct pfs_reset {
 
 /* ---- blobs ----------------------------------------------------------------------------------------------------
  *
- * Bytes of any length under a key, in the namespace's share for them (ENODEV without one), apart from its pages. Each request
+ * Bytes of any length under a key, in the namespace's share for them (EOPNOTSUPP without one), apart from its pages. Each request
  * names one by `key`, or with name_bytes > 0 by a name in the call buffer, of which `key` becomes the BLAKE2b-256. */
 
 #define PFS_BLOB_EXCLUSIVE 1u /* only where there is none: EEXIST */
@@ -399,7 +399,7 @@ struct pfs_blob_put {
 	struct pfs_key key; /* in; out: the name's */
 	__u64 name_offset;  /* in: char[name_bytes] */
 	__u64 data_offset;  /* in: __u8[bytes], the piece */
-	__u64 write;        /* in: the client's number of a write in pieces, not in use in this session; 0 = in one piece */
+	__u64 write;        /* in: the client's number of a write in pieces; reads and writes of a session share them; 0 = in one piece */
 	__u64 offset;       /* in: of the piece in the blob */
 	__u64 length;       /* in: of the blob; at most half of the share: EFBIG */
 	__u64 version;      /* out: of the blob, once it is stored; never used again while the daemon lives */

@@ -178,7 +178,7 @@ static void transfers_are_bounded(void **state)
 					  read_piece(b, session, id, 1, 0, 0, 1, &ended, 0), 0);
 	}
 	assert_int_equal(piece(b, 1, 9999, 5, 0, 1, 2, 1, &stored, 0), -EDQUOT);
-	assert_int_equal(piece(b, 999, 9999, 5, 0, 1, 2, 1, &stored, 0), -EBUSY);
+	assert_int_equal(piece(b, 999, 9999, 5, 0, 1, 2, 1, &stored, 0), -EDQUOT);
 	assert_int_equal(put(b, 999, 2, 100, 2, 0), 0);
 	assert_int_equal(piece(b, 1, 2, 1, 0, 1, 2, 1, &stored, 0), -EINVAL);
 	assert_int_equal(read_piece(b, 1, 1, 1, 0, 0, 1, &ended, 0), -EINVAL);
@@ -288,7 +288,7 @@ static void locks_are_bounded(void **state)
 	for (uint64_t k = 0; k < BLOBS_LOCKS; k++)
 		assert_int_equal(lock_try(b, 1 + k / BLOBS_SESSION_LOCKS, k, 60 * SECOND_NS, &why), BLOB_LOCK_HELD);
 	assert_int_equal(lock_try(b, 1, 100000, 60 * SECOND_NS, &why), -EDQUOT);
-	assert_int_equal(lock_try(b, 1000, 100000, 60 * SECOND_NS, &why), -EBUSY);
+	assert_int_equal(lock_try(b, 1000, 100000, 60 * SECOND_NS, &why), -EDQUOT);
 	assert_int_equal(lock_try(b, 1, 0, 60 * SECOND_NS, &why), BLOB_LOCK_HELD);
 	blobs_session_end(b, 2);
 	assert_int_equal(report_of(b).locks, BLOBS_LOCKS - BLOBS_SESSION_LOCKS);
