@@ -17,7 +17,7 @@ LAYOUT = dict(PLAIN_LAYOUT, memory={"floor": 16 * MiB, "blobs": {"bytes": 8 * Mi
 
 
 def bytes_of(n, length):
-    return bytes((n * 31 + i * 7 + i // 251) & 255 for i in range(length))
+    return (bytes((n * 31 + i * 7) & 255 for i in range(251)) * (length // 251 + 1))[:length]
 
 
 @pytest.fixture
@@ -54,6 +54,11 @@ def test_put_get_replace_remove(client):
     stats = client.stats()
     assert (stats["blobs"], stats["blob_bytes"], stats["blob_limit_bytes"], stats["blobs_limit"]) == (
         "1", "0", str(8 * MiB), "100")
+    client.blob_put(key(6), b"x")
+    metrics = dict(line.rsplit(" ", 1) for line in client.daemon.read("metrics").splitlines() if line[0] != "#")
+    assert metrics["prefixfs_host_used_bytes"] == "4096" and metrics["prefixfs_host_floors_bytes"] == str(24 * MiB)
+    assert metrics['prefixfs_blob_limit_bytes{ns="x"}'] == str(8 * MiB)
+    assert metrics['prefixfs_blob_hits_total{ns="x"}'] == "4"
     assert stats["blob_puts"] == "3" and stats["blobs_removed"] == "2" and stats["blob_misses"] == "1"
 
 
