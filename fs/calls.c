@@ -117,7 +117,7 @@ struct call *calls_get(struct calls *c, struct ctl *ctl)
 		call->operation = NULL;
 		call->entered = call->noted = call->armed = call->waiting = false;
 		call->copy = NULL;
-		call->deadline_ns = 0;
+		call->deadline_ns = call->look_ns = 0;
 		call->why.error = 0;
 		call->why.text[0] = 0;
 		memset(&call->work, 0, sizeof(call->work));

@@ -22,6 +22,7 @@
 #include "fs/client/prefixfs_abi.h"
 #include "fs/fs.h"
 #include "fs/span.h"
+#include "store/blobs.h"
 #include "store/get.h"
 #include "store/into.h"
 #include "store/manage.h"
@@ -53,6 +54,7 @@ struct call {
 	bool waiting;    /* its last step answered STEP_WAIT */
 	uint32_t change; /* counter of changes before the last step */
 	uint64_t deadline_ns;
+	uint64_t look_ns; /* after STEP_WAIT of an ioctl: step again then, if nothing changed; 0 = at the deadline */
 	uint64_t began_ns; /* while it runs; while it does not, how long it has */
 	void *copy;      /* from the buffers, given back with the call */
 	struct span span;
@@ -78,6 +80,10 @@ struct call {
 		struct pfs_pin pin;
 		struct pfs_drain drain;
 		struct pfs_reset reset;
+		struct pfs_blob_put blob_put;
+		struct pfs_blob_get blob_get;
+		struct pfs_blob_remove blob_remove;
+		struct pfs_blob_lock blob_lock;
 		unsigned char bytes[4096];
 	} arg; /* what came, and what goes back */
 	union {
@@ -94,6 +100,9 @@ struct call {
 		struct removal removal;
 		struct pinning pinning;
 		struct reset reset;
+		struct blob_write blob_write;
+		struct blob_read blob_read;
+		struct blob_lock blob_lock;
 		struct {
 			const uint64_t *plans; /* our copy */
 			int32_t *status;       /* untrusted, or NULL */

@@ -8,6 +8,7 @@
 
 #include "fs/config.h"
 #include "fs/ctl.h"
+#include "fs/ctl_blob.h"
 #include "fs/record_name.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
@@ -475,6 +476,8 @@ static const struct ctl_command commands[] = {
 	{"evict", " RECORD... | --bytes N | --all",
 		"these, what was unused for longest, or all that is not in use", 1, ANY, evict_begin, evict_go_on,
 		evict_done},
+	{"blob", " list [FROM] | stat WHICH | rm WHICH", "what blobs there are; one by its key or name; away with it", 1, 2,
+		ctl_blob_begin, NULL, NULL},
 	{"drain", " [--newest] [SECONDS]", "write down what is in memory alone; waits so long", 0, 2, drain_begin, drain_go_on,
 		drain_done},
 	{"fsck", " [NUMBER]", "look at every record file; or how check NUMBER is", 0, 1, fsck_begin, fsck_go_on, fsck_done},

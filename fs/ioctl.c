@@ -34,6 +34,10 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_DRAIN)] = &ioctl_drain,
 	[_IOC_NR(PFS_IOC_RESET)] = &ioctl_reset,
 	[_IOC_NR(PFS_IOC_GET_INTO)] = &ioctl_get_into,
+	[_IOC_NR(PFS_IOC_BLOB_PUT)] = &ioctl_blob_put,
+	[_IOC_NR(PFS_IOC_BLOB_GET)] = &ioctl_blob_get,
+	[_IOC_NR(PFS_IOC_BLOB_REMOVE)] = &ioctl_blob_remove,
+	[_IOC_NR(PFS_IOC_BLOB_LOCK)] = &ioctl_blob_lock,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -109,7 +113,7 @@ static void let_go(struct call *call)
 static void publish(struct fs *fs, struct call *call, bool park)
 {
 	call->waiting = park;
-	call->wake_ns = call->deadline_ns;
+	call->wake_ns = call->look_ns && call->look_ns < call->deadline_ns ? call->look_ns : call->deadline_ns;
 	let_go(call);
 	calls_publish(fs->calls, call, park);
 }

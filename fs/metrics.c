@@ -232,6 +232,11 @@ static void counters(struct page *p)
 	REPORT(disk_values, "", "values that are on disk only");
 	REPORT(dirty_bytes, "", "slots whose bytes are in memory alone, where there is a disk tier");
 	REPORT(clean_bytes, "", "slots whose bytes are on disk too");
+	REPORT(blobs, "", "blobs that are found");
+	REPORT(blobs_limit, "", "blobs that there may be");
+	REPORT(blob_bytes, "", "memory of blobs, those being written or read out included");
+	REPORT(blob_granted_bytes, "", "memory that blobs have been granted");
+	REPORT(blob_limit_bytes, "", "memory that blobs were promised");
 	REPORT(spill_floor_bytes, "", "slots that are to be free or clean: with fewer it writes");
 #undef REPORT
 #undef GAUGE
@@ -322,9 +327,9 @@ static void gather(struct page *p, struct fs *fs, const struct viewer *viewer, s
 		if (!info.space)
 			continue;
 		space_report(info.space, &s->report);
-		sums->floors += s->report.floor_bytes;
-		sums->granted += s->report.granted_bytes;
-		sums->used += s->report.slot_bytes;
+		sums->floors += s->report.floor_bytes + s->report.blob_limit_bytes;
+		sums->granted += s->report.granted_bytes + s->report.blob_granted_bytes;
+		sums->used += s->report.slot_bytes + s->report.blob_bytes;
 		sums->sessions += s->report.stats.sessions;
 		sums->spaces++;
 		if (p->count < HOST_MAX_SPACES && viewer_sees(viewer, &info.access)) {
@@ -357,8 +362,8 @@ static void host(struct page *p, struct fs *fs, const struct sums *sums)
 	of_host(p, "host_sessions", "", "sessions attached, of all namespaces", sums->sessions);
 	of_host(p, "host_memory_bytes", "", "the host's budget", host_config(fs->host)->memory_bytes);
 	of_host(p, "host_floors_bytes", "", "of it, promised to namespaces", sums->floors);
-	of_host(p, "host_granted_bytes", "", "of it, cut into slots", sums->granted);
-	of_host(p, "host_used_bytes", "", "of it, taken slots", sums->used);
+	of_host(p, "host_granted_bytes", "", "of it, cut into slots or taken for blobs", sums->granted);
+	of_host(p, "host_used_bytes", "", "of it, taken slots, and blobs", sums->used);
 	of_host(p, "events", "_total", "events noted", watch_count(fs->watch));
 	of_host(p, "events_lost", "_total", "events that readers of the file were too slow for", watch_lost(fs->watch));
 	of_host(p, "events_readers", "", "opens of the file events", watch_readers(fs->watch));

@@ -9,7 +9,7 @@
  *     "identity": { "model": "Qwen/Qwen3-8B", "revision": "...", "kv_dtype": "bf16", "execution": "...",
  *                   "adapters": "...", "engine": "...", "hash": "sha256_cbor", "hash_seed": "...", "isolation": "..." },
  *     "world": 1, "page_tokens": 64,
- *     "memory": { "floor": 1073741824 },
+ *     "memory": { "floor": 1073741824, "blobs": { "bytes": 67108864, "count": 16384 } },
  *     "classes": [ { "name": "kv", "kind": "dense" | "window" | "state", "every": 64, "sink": 0, "last": 0,
  *                    "share_of_rank": [0], "planes": [ {"name": "L.K", "count": 36, "bytes": 65536}, ... ] } ] }
  *
@@ -35,6 +35,10 @@
 #define LAYOUT_MAX_VALUE (4ull << 30) /* bytes of a value: 4 GiB */
 #define LAYOUT_MAX_PAGE_TOKENS 65536u
 #define LAYOUT_VALUE_ALIGN 4096u
+#define LAYOUT_MIN_BLOBS (64u << 10) /* bytes of a share for blobs */
+#define LAYOUT_MAX_BLOBS (1ull << 40)
+#define LAYOUT_MAX_BLOBS_COUNT (1u << 20)
+#define LAYOUT_BLOBS_COUNT 16384u    /* where the layout says none */
 
 enum value_kind {
 	VALUE_DENSE,  /* every value up to the boundary */
@@ -74,6 +78,8 @@ struct layout {
 	uint32_t page_columns; /* values a page can have: (class, share) of dense and window classes */
 	uint32_t row_columns;  /* values a row can have: (class, share) of state classes */
 	uint64_t floor_bytes;  /* 0 = default */
+	uint64_t blobs_bytes;  /* share of the budget for blobs, beside the floor; 0 = none */
+	uint32_t blobs_count;  /* of blobs, at most */
 	uint8_t identity[32];  /* BLAKE2b-256 of the canonical identity */
 	uint8_t fingerprint[16]; /* BLAKE2b-128 of the canonical layout, identity included */
 	char *json;            /* canonical text of the whole, NUL-terminated */

@@ -407,9 +407,32 @@ static int read_class(const struct node *n, struct layout *layout, uint32_t c)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
+static int read_blobs(const struct node *memory, struct layout *layout)
+{
+	static const char *const names[] = {"bytes", "count", NULL};
+	uint64_t count = LAYOUT_BLOBS_COUNT;
+	json_t *json = NULL;
+
+	if (!json_object_get(memory->json, "blobs"))
+		return 0;
+	int error = get_object(memory, "blobs", &json);
+
+	if (error)
+		return error;
+	struct node n = node_at(memory, json, "blobs.");
+
+	error = only_members(&n, names);
+	if (!error)
+		error = get_number(&n, "bytes", LAYOUT_MIN_BLOBS, LAYOUT_MAX_BLOBS, &layout->blobs_bytes);
+	if (!error)
+		error = get_number_or(&n, "count", 1, LAYOUT_MAX_BLOBS_COUNT, &count);
+	layout->blobs_count = (uint32_t)count;
+	return error;
+}
+
 static int read_memory(const struct node *top, struct layout *layout)
 {
-	static const char *const names[] = {"floor", NULL};
+	static const char *const names[] = {"floor", "blobs", NULL};
 	json_t *json = NULL;
 
 	if (!json_object_get(top->json, "memory"))
@@ -421,7 +444,8 @@ static int read_memory(const struct node *top, struct layout *layout)
 	struct node n = node_at(top, json, "memory.");
 
 	error = only_members(&n, names);
-	return error ? error : get_number_or(&n, "floor", 0, INT64_MAX, &layout->floor_bytes);
+	error = error ? error : get_number_or(&n, "floor", 0, INT64_MAX, &layout->floor_bytes);
+	return error ? error : read_blobs(&n, layout);
 }
 
 int layout_json_read(
@@ -535,6 +559,24 @@ static json_t *write_identity(char *const identity[LAYOUT_IDENTITY_MEMBERS])
 	return json;
 }
 
+static json_t *write_memory(const struct layout *layout)
+{
+	json_t *json = json_object();
+	int bad = !json;
+
+	if (layout->floor_bytes)
+		bad |= json_object_set_new(json, "floor", json_integer((json_int_t)layout->floor_bytes));
+	if (layout->blobs_bytes)
+		bad |= json_object_set_new(json, "blobs",
+			json_pack("{s:I, s:I}", "bytes", (json_int_t)layout->blobs_bytes, "count",
+				(json_int_t)layout->blobs_count));
+	if (bad) {
+		json_decref(json);
+		return NULL;
+	}
+	return json;
+}
+
 static json_t *write_all(const struct layout *layout, char *const identity[LAYOUT_IDENTITY_MEMBERS], bool memory)
 {
 	json_t *classes = json_array();
@@ -545,9 +587,8 @@ static json_t *write_all(const struct layout *layout, char *const identity[LAYOU
 	json_t *json = json_pack("{s:i, s:o, s:I, s:I, s:o}", "version", 1, "identity", write_identity(identity),
 		"world", (json_int_t)layout->world, "page_tokens", (json_int_t)layout->page_tokens, "classes", classes);
 
-	if (memory && layout->floor_bytes)
-		bad |= json_object_set_new(
-			json, "memory", json_pack("{s:I}", "floor", (json_int_t)layout->floor_bytes));
+	if (memory && (layout->floor_bytes || layout->blobs_bytes))
+		bad |= json_object_set_new(json, "memory", write_memory(layout));
 	if (bad) {
 		json_decref(json);
 		return NULL;

@@ -258,7 +258,7 @@ void host_report(struct host *host, struct host_report *ret)
 		struct space_report report;
 
 		space_report(spaces[i], &report);
-		ret->used_bytes += report.slot_bytes;
+		ret->used_bytes += report.slot_bytes + report.blob_bytes;
 		space_unref(&spaces[i]);
 	}
 }

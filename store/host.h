@@ -22,6 +22,7 @@
 #define HOST_MAX_NAME 64u /* bytes of a namespace's name: [A-Za-z0-9._-], not beginning with a dot */
 #define HOST_MIN_MEMORY (16ull << 20)
 
+struct blobs;
 struct disk_ops;
 struct host;
 struct space;
@@ -78,7 +79,7 @@ struct host_events {
 	 * this order and without others in between, return. @space is never NULL, @count at most 64. Of SPACE_CREATED and
 	 * SPACE_REMOVED @count is 1. */
 	void (*note)(void *context, struct space *space, const struct host_event *events, uint32_t count);
-	/* Under the space lock: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
+	/* Under the space lock, or of blobs under none: note it, return. Told only while somebody waits (COMMIT) or was refused (ROOM). */
 	void (*changed)(void *context, struct space *space, enum host_change what);
 	/* Under the space lock: a record whose name the kernel may know is gone or has another name now. */
 	void (*record_gone)(void *context, struct space *space, uint64_t consumed, const struct key *endpoint);
@@ -206,6 +207,9 @@ struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
 uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
+/* Its blobs (store/blobs.h), or NULL: its layout gives it no share for them. For as long as the space is referenced. */
+struct blobs *space_blobs(const struct space *space);
+
 /* A snapshot of everything that is counted. */
 struct space_report {
 	struct stats stats;
@@ -228,6 +232,9 @@ struct space_report {
 	uint64_t disk_values;                /* on disk only */
 	uint64_t dirty_bytes, clean_bytes;   /* slots whose bytes are not, are on disk too */
 	uint64_t spill_floor_bytes;          /* that are to be free or clean */
+	uint64_t blobs, blobs_limit;         /* found; and as many as there may be */
+	uint64_t blob_bytes;                 /* of their units, those being written or read out included */
+	uint64_t blob_granted_bytes, blob_limit_bytes; /* taken of the share; the share */
 };
 void space_report(struct space *space, struct space_report *ret);
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/base/clock.h"
 #include "store/session_private.h"
 #include "store/space.h"
 
@@ -309,6 +310,8 @@ void space_retire(struct space *space)
 void space_maintain(struct space *space)
 {
 	retire(space, RETIRE_STAYS_TICK);
+	if (space->blobs)
+		blobs_maintain(space->blobs, clock_now_ns());
 }
 
 int reset_begin(struct reset *call, struct why *why)
@@ -333,6 +336,8 @@ int reset_begin(struct reset *call, struct why *why)
 	space_note(space, &event);
 	space_committed(space); /* who waits for a value of the old generation looks again */
 	lock_drop(&space->lock);
+	if (space->blobs)
+		blobs_reset(space->blobs);
 	return STEP_MORE;
 }
 

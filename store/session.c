@@ -399,6 +399,8 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 		case HOLDING_KINDS:
 			abort();
 		}
+	if (s->space->blobs)
+		blobs_session_end(s->space->blobs, s->number);
 	lock_take(&s->lock);
 	unacked = s->unacked;
 	s->unacked = NULL;

@@ -249,6 +249,38 @@ static void space_capacities(struct space *space)
 		}
 }
 
+static void blobs_changed(void *context)
+{
+	struct space *space = context;
+	const struct host_events *events = &space->host->config.events;
+
+	if (events->changed)
+		events->changed(events->context, space, HOST_CHANGED_COMMIT);
+}
+
+static void blobs_hungry(void *context)
+{
+	struct space *space = context;
+
+	balance_ask(space->host);
+}
+
+static int space_blobs_new(struct space *space, struct why *why)
+{
+	struct blobs_config config = {
+		.space = space->name,
+		.bytes = space->layout->blobs_bytes,
+		.count = space->layout->blobs_count,
+		.budget = &space->host->budget,
+		.transfer_ttl_ns = space->host->config.handle_ttl_ms * 1000000ull,
+		.changed = blobs_changed,
+		.hungry = blobs_hungry,
+		.context = space,
+	};
+
+	return config.bytes ? blobs_new(&config, &space->blobs, why) : 0;
+}
+
 static int space_build(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
@@ -261,7 +293,8 @@ static int space_build(struct space *space, struct why *why)
 			       "%llu", space->name, (unsigned long long)space->floor_bytes, (unsigned long long)floors,
 			       (unsigned long long)host->config.memory_bytes);
 	space->promised = true;
-	r = space_segment_new(space, host->config.memory_bytes, why);
+	r = space_blobs_new(space, why);
+	r = r ? r : space_segment_new(space, host->config.memory_bytes, why);
 	r = r ? r : space_tables(space, host->config.memory_bytes, &ranges, why);
 	r = r ? r : space_index_new(space, &ranges, why);
 	if (!r && ranges.places)
@@ -340,6 +373,7 @@ void space_unref(struct space **sp)
 void space_free(struct space *space)
 {
 	tiering_free(&space->tiering, space->tiering && space->tiering->remove);
+	blobs_free(&space->blobs);
 	if (space->promised) {
 		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
 		atomic_store(&space->host->room_made, true);
@@ -385,6 +419,11 @@ struct segment *space_segment(struct space *space)
 uint64_t space_generation(const struct space *space)
 {
 	return atomic_load(&space->generation);
+}
+
+struct blobs *space_blobs(const struct space *space)
+{
+	return space->blobs;
 }
 
 uint64_t space_floor_bytes(const struct space *space)
@@ -625,6 +664,26 @@ static uint64_t file_bytes(int fd)
 	return fstat(fd, &st) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
+static void report_blobs(const struct space *space, struct space_report *r)
+{
+	struct blobs_report b;
+
+	if (!space->blobs)
+		return;
+	blobs_report(space->blobs, &b);
+#define X(name, help) r->stats.name = b.name;
+	BLOBS_COUNTERS(X)
+#undef X
+	r->stats.blob_transfers = b.transfers;
+	r->stats.blob_locks = b.locks;
+	r->stats.waiting += b.waiting;
+	r->blobs = b.blobs;
+	r->blobs_limit = b.count_limit;
+	r->blob_bytes = b.bytes;
+	r->blob_granted_bytes = b.granted_bytes;
+	r->blob_limit_bytes = b.limit_bytes;
+}
+
 void space_report(struct space *space, struct space_report *ret)
 {
 	const struct layout *layout = space->layout;
@@ -663,6 +722,7 @@ void space_report(struct space *space, struct space_report *ret)
 	if (space->tiering)
 		tiering_report(space->tiering, &r);
 	lock_drop(&space->lock);
+	report_blobs(space, &r);
 	budget_report(&space->host->budget, &budget);
 	r.floor_bytes = space->floor_bytes;
 	r.pinned_limit_bytes = space_pin_limit(space);
@@ -753,6 +813,11 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(dirty_bytes);
 	REPORT(clean_bytes);
 	REPORT(spill_floor_bytes);
+	REPORT(blobs);
+	REPORT(blobs_limit);
+	REPORT(blob_bytes);
+	REPORT(blob_granted_bytes);
+	REPORT(blob_limit_bytes);
 	for (uint32_t i = 0; space_class(space, i, &class); i++) {
 		char name[3][LAYOUT_MAX_NAME + 32];
 		const char *of = space->layout->class[class.class_index].name;

@@ -12,6 +12,7 @@
 
 #include "index/index.h"
 #include "store/base/lock.h"
+#include "store/blobs.h"
 #include "store/host.h"
 #include "store/slots.h"
 #include "store/tier.h"
@@ -46,6 +47,7 @@ struct space {
 	struct segment *segment;
 	struct tier *memory;     /* over the segment */
 	struct tiering *tiering; /* the disk tier, or NULL; set at creation */
+	struct blobs *blobs;     /* NULL: the layout gives it no share; set at creation */
 	struct tables tables;
 	void *tables_memory;
 	int tables_fd;

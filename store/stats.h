@@ -2,13 +2,15 @@
  *
  * Counters of a namespace: one row here is a counter's name, its line in `stats` and its help text.
  *
- * Written under the space lock; text is made from a snapshot. "transient" counters are 0 when nothing is under way.
+ * Written under the space lock, but for those of blobs, which count for themselves; text is made from a snapshot. "transient" counters are 0 when nothing is under way.
  */
 #ifndef PREFIXFS_STORE_STATS_H
 #define PREFIXFS_STORE_STATS_H
 
 #include <stdint.h>
 #include <stddef.h>
+
+#include "store/blobs.h"
 
 #define STATS_COUNTERS(x)                                                                  \
 	x(put_calls, "PUT_START calls")                                                   \
@@ -61,7 +63,8 @@
 	x(values_expired, "values that went because of their age")                        \
 	x(files_dropped, "record files that a restart found of no use or damaged")         \
 	x(files_cut, "record files that a restart cut, since newer ones have their last pages") \
-	x(rows_superseded, "rows that went when the only child had one")
+	x(rows_superseded, "rows that went when the only child had one")                  \
+	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \
 	x(sessions, "sessions attached")                                                  \
@@ -74,7 +77,9 @@
 	x(groups_open, "put groups neither ended nor acknowledged")                       \
 	x(waiting, "requests that wait for something")                                    \
 	x(loads, "reads of values under way")                                             \
-	x(slots_owed, "slots whose value went while they were held")
+	x(slots_owed, "slots whose value went while they were held")                      \
+	x(blob_transfers, "reads and writes of blobs in pieces")                          \
+	x(blob_locks, "locks of blobs that are held")
 
 struct stats {
 #define X(name, help) uint64_t name;

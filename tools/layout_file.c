@@ -76,6 +76,21 @@ static int divide_planes(json_t *planes, uint64_t divisor)
 	return 0;
 }
 
+/* What the layout's `memory` says otherwise stays. */
+static void set_memory(json_t *layout, const struct layout_wish *wish)
+{
+	json_t *memory = json_object_get(layout, "memory");
+
+	if (!json_is_object(memory)) {
+		memory = json_object();
+		json_object_set_new(layout, "memory", memory);
+	}
+	if (wish->floor_bytes)
+		json_object_set_new(memory, "floor", json_integer((json_int_t)wish->floor_bytes));
+	if (wish->blobs_bytes)
+		json_object_set_new(memory, "blobs", json_pack("{s:I}", "bytes", (json_int_t)wish->blobs_bytes));
+}
+
 static int reshape(json_t *layout, const struct layout_wish *wish)
 {
 	json_t *classes = json_object_get(layout, "classes"), *class, *planes;
@@ -102,8 +117,8 @@ static int reshape(json_t *layout, const struct layout_wish *wish)
 	}
 	if (wish->one_rank)
 		json_object_set_new(layout, "world", json_integer(1));
-	if (wish->floor_bytes)
-		json_object_set_new(layout, "memory", json_pack("{s:I}", "floor", (json_int_t)wish->floor_bytes));
+	if (wish->floor_bytes || wish->blobs_bytes)
+		set_memory(layout, wish);
 	return 0;
 }
 

@@ -17,6 +17,7 @@ struct layout_wish {
 	uint64_t tp;            /* its tensor parallel size; 0 = any */
 	uint64_t plane_divisor; /* every plane's bytes divided by it; 0 or 1 = as they are */
 	uint64_t floor_bytes;   /* 0 = as it is */
+	uint64_t blobs_bytes;   /* likewise */
 	bool one_rank;          /* one rank's values as a world of their own */
 };
 

@@ -28,6 +28,7 @@ static int create(const struct command *self, int argc, char **argv)
 		{"plane-divisor", OPTION_NUMBER, &wish.plane_divisor, "N", "divide the bytes of every plane", 1,
 			1 << 20},
 		{"floor", OPTION_BYTES, &wish.floor_bytes, "SIZE", "memory that is its own", 1, 0},
+		{"blobs", OPTION_BYTES, &wish.blobs_bytes, "SIZE", "memory for blobs, beside the floor", 1, 0},
 		{"mode", OPTION_OCTAL, &mode, "BITS", "permission bits of its folder (0755 less the umask)", 0, 07777},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object: namespace, mount", 0, 0},
 		{"print", OPTION_FLAG, &print, NULL, "print the layout and create nothing", 0, 0},

@@ -155,6 +155,10 @@ static const char *op_name(unsigned long op)
 		[_IOC_NR(PFS_IOC_DRAIN)] = "DRAIN",
 		[_IOC_NR(PFS_IOC_RESET)] = "RESET",
 		[_IOC_NR(PFS_IOC_GET_INTO)] = "GET_INTO",
+		[_IOC_NR(PFS_IOC_BLOB_PUT)] = "BLOB_PUT",
+		[_IOC_NR(PFS_IOC_BLOB_GET)] = "BLOB_GET",
+		[_IOC_NR(PFS_IOC_BLOB_REMOVE)] = "BLOB_REMOVE",
+		[_IOC_NR(PFS_IOC_BLOB_LOCK)] = "BLOB_LOCK",
 	};
 	unsigned nr = _IOC_NR(op);
 
@@ -184,7 +188,8 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 	r = run(session, conn, op, request);
 	if (!r)
 		return 0;
-	bool own = op == PFS_IOC_SEGMENTS_ACK || op == PFS_IOC_PUT_START || op == PFS_IOC_PUT_COMMIT; /* an ESTALE of these */
+	bool own = op == PFS_IOC_SEGMENTS_ACK || op == PFS_IOC_PUT_START || op == PFS_IOC_PUT_COMMIT ||
+		   op == PFS_IOC_BLOB_PUT; /* an ESTALE of these */
 	/* The daemon's own sentence, if it is about this request and not about another thread's. */
 	if ((!conn_is_lost(r) || own) && !run(session, conn, PFS_IOC_LAST_ERROR, &last.call) &&
 		last.failed_seq == request->seq) {

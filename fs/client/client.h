@@ -119,7 +119,7 @@ void conn_mark_lost(struct pfs_session *session, struct conn *conn);
 /* Does this errno, negative, say that the connection is gone? */
 bool conn_is_lost(int error);
 
-/* The daemon's own ESTALE to PUT_START and PUT_COMMIT: the namespace was reset since. The connection is good. */
+/* The daemon's own ESTALE to PUT_START, PUT_COMMIT and BLOB_PUT: the namespace was reset since. The connection is good. */
 #define RESET_SINCE EREMCHG
 
 /* call.c */

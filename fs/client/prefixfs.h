@@ -415,6 +415,48 @@ struct pfs_reset_result {
  * -EROFS (read-only session). */
 int pfs_reset(struct pfs_session *session, struct pfs_reset_result *ret);
 
+/* ---- blobs ------------------------------------------------------------------------------------------------------
+ *
+ * Bytes of any length under a key or a name, in the namespace's share for them: prepared inputs, small files. Not to be confused
+ * with struct pfs_blob, the pointer table of a plan. One is named by @name, 1..PFS_MAX_BLOB_NAME bytes and a NUL, or, where that
+ * is NULL, by @key; a name's key is pfs_key_from_bytes of it. What is larger than a part of the call buffer goes in pieces.
+ * -EOPNOTSUPP where the namespace has no share for blobs; -EINVAL, -ENOBUFS. */
+
+struct pfs_blob_info {
+	uint64_t length, version; /* a version is never used again while the daemon lives */
+	uint64_t created_s, used_s;
+	uint32_t kind;            /* as its writer said */
+	uint32_t reserved0;
+	uint64_t reserved[2];
+};
+
+/* Stores @length bytes, in place of what is there, at once and whole; others go for it, those unused for longest first. Ends the
+ * session's lock of it. @flags: 0 or PFS_BLOB_EXCLUSIVE. Never waits for others.
+ * -EROFS, -EEXIST, -EFBIG (over half of the share), -ENOSPC (what is being read and written holds too much), -EDQUOT; a reset of
+ * the namespace meanwhile is tried again. */
+int pfs_blob_put(struct pfs_session *session, const struct pfs_key *key, const char *name, const void *data, uint64_t length,
+	uint32_t kind, uint32_t flags);
+
+/* Copies the whole blob to @to. One that is longer than @capacity is -EMSGSIZE, and *ret (may be NULL) says how long; @to NULL and
+ * @capacity 0 only ask, which counts as no use: 0. -ENOENT, -EDQUOT. */
+int pfs_blob_get(struct pfs_session *session, const struct pfs_key *key, const char *name, void *to, uint64_t capacity,
+	struct pfs_blob_info *ret);
+
+/* -ENOENT, -EROFS. */
+int pfs_blob_remove(struct pfs_session *session, const struct pfs_key *key, const char *name);
+
+/* Who makes a blob that is not there? PFS_BLOB_FOUND: it is there, *ret (may be NULL) says what; PFS_BLOB_LOCKED: this session,
+ * which holds the lock until it stores it, releases it, ends, or @hold_ms (0 = 30 s) have passed since it asked last. Else waits
+ * for either, @deadline_ms at most (0 = 10 s). @call_flags: 0 or PFS_CALL_NONBLOCK. Threads of one session are not kept apart.
+ * -ETIMEDOUT, -EAGAIN (PFS_CALL_NONBLOCK and it would wait), -EDQUOT, -EROFS. */
+int pfs_blob_lock(struct pfs_session *session, const struct pfs_key *key, const char *name, uint32_t hold_ms,
+	uint32_t deadline_ms, uint32_t call_flags, struct pfs_blob_info *ret);
+
+/* The blob will not come: the next one may make it. -ENOENT: this session does not hold the lock (any more). */
+int pfs_blob_unlock(struct pfs_session *session, const struct pfs_key *key, const char *name);
+
+/* ---- counters --------------------------------------------------------------------------------------------------- */
+
 /* The namespace's counters as "name value" lines, NUL-terminated and cut to @size bytes; *length (may be NULL): of the whole
  * text without the NUL. @size at most 1 MiB. */
 int pfs_stat(struct pfs_session *session, char *to, size_t size, size_t *length);

@@ -39,6 +39,10 @@ extern "C" {
 #define PFS_ENDED_PLANS 1024u        /* ended plans and handles, together, that a session still answers EALREADY for */
 #define PFS_MAX_IMPORTS 16u          /* memory files that a session has imported: EDQUOT */
 
+#define PFS_MAX_BLOB_NAME 255u       /* bytes of a blob's name */
+#define PFS_MAX_BLOB_TRANSFERS 16u   /* writes and reads of blobs in pieces that a session has under way: EDQUOT */
+#define PFS_MAX_BLOB_LOCKS 256u      /* of a session: EDQUOT */
+
 #define PFS_INDEX_NONE 0xffffffffu
 #define PFS_OFFSET_NONE 0xffffffffffffffffull /* of an array in the call buffer: it is not wanted */
 #define PFS_RANK_NONE 0xffffffffu
@@ -420,6 +424,87 @@ struct pfs_reset {
 	__u64 values;     /* out: values that this call let go */
 };
 
+/* ---- blobs ----------------------------------------------------------------------------------------------------
+ *
+ * Bytes of any length under a key, in the namespace's share for them (EOPNOTSUPP without one), apart from its pages. Each request
+ * names one by `key`, or with name_bytes > 0 by a name in the call buffer, of which `key` becomes the BLAKE2b-256. */
+
+#define PFS_BLOB_EXCLUSIVE 1u /* only where there is none: EEXIST */
+#define PFS_BLOB_ABORT 2u     /* gives up the write of that number: nothing of it was seen */
+
+/* Stores a blob, in place of the one that is there, once its last byte has come: all of it, or nothing. In one piece, or, with a
+ * number, in several that follow one another. Ends the session's lock of that key. */
+struct pfs_blob_put {
+	struct pfs_call call;
+	struct pfs_key key; /* in; out: the name's */
+	__u64 name_offset;  /* in: char[name_bytes] */
+	__u64 data_offset;  /* in: __u8[bytes], the piece */
+	__u64 write;        /* in: the client's number of a write in pieces; reads and writes of a session share them; 0 = in one piece */
+	__u64 offset;       /* in: of the piece in the blob */
+	__u64 length;       /* in: of the blob; at most half of the share: EFBIG */
+	__u64 version;      /* out: of the blob, once it is stored; never used again while the daemon lives */
+	__u32 bytes;        /* in: of the piece */
+	__u32 name_bytes;   /* in: 0 = by key */
+	__u32 flags;        /* in: PFS_BLOB_EXCLUSIVE, PFS_BLOB_ABORT */
+	__u32 kind;         /* in: told to whoever reads it; the first piece's counts */
+	__u32 stored;       /* out: 1 with the last piece */
+	__u32 reserved;
+};
+
+#define PFS_BLOB_END 1u /* the read of that number ends with this piece */
+
+/* Reads a blob, or a piece of it. The pieces of a read with a number are of one version, whatever becomes of the blob meanwhile. */
+struct pfs_blob_get {
+	struct pfs_call call;
+	struct pfs_key key; /* in; out: the name's */
+	__u64 name_offset;  /* in */
+	__u64 data_offset;  /* in: __u8[capacity] */
+	__u64 read;         /* in: the client's number of a read in pieces; 0 = there is one piece */
+	__u64 offset;       /* in: of the piece in the blob */
+	__u64 length;       /* out: of the whole blob */
+	__u64 version;      /* out */
+	__u64 created_s;    /* out: seconds of the epoch */
+	__u64 used_s;       /* out: likewise; read last */
+	__u32 capacity;     /* in: 0 without a number: only asks, which counts as no use */
+	__u32 name_bytes;   /* in */
+	__u32 flags;        /* in: PFS_BLOB_END */
+	__u32 kind;         /* out */
+	__u32 bytes;        /* out: of the piece; fewer than capacity at the end of the blob */
+	__u32 ended;        /* out: 1 = the read in pieces has ended: with the last byte, or by PFS_BLOB_END */
+};
+
+/* It is found no more. Reads of it go on. ENOENT where there is none. */
+struct pfs_blob_remove {
+	struct pfs_call call;
+	struct pfs_key key; /* in; out: the name's */
+	__u64 name_offset;  /* in */
+	__u32 name_bytes;   /* in */
+	__u32 reserved;
+};
+
+#define PFS_BLOB_RELEASE 1u /* hold the lock no longer */
+
+enum pfs_blob_lock_answer {
+	PFS_BLOB_FOUND = 1,    /* the blob is there; no lock is held */
+	PFS_BLOB_LOCKED = 2,   /* it is not, and this session is to make it: it holds the lock, for hold_ms from now */
+	PFS_BLOB_RELEASED = 3,
+};
+
+/* Who makes a blob that is not there, while the others wait for it. */
+struct pfs_blob_lock {
+	struct pfs_call call; /* deadline: of the wait for the blob or the lock (ETIMEDOUT); 0 = 10 s */
+	struct pfs_key key;   /* in; out: the name's */
+	__u64 name_offset;    /* in */
+	__u32 name_bytes;     /* in */
+	__u32 flags;          /* in: PFS_BLOB_RELEASE */
+	__u32 hold_ms;        /* in: after which another one may take the lock, if it was not asked for again; 0 = 30 s */
+	__u32 answer;         /* out: enum pfs_blob_lock_answer */
+	__u64 length;         /* out: of a blob that was found */
+	__u64 version;        /* out: likewise */
+	__u32 kind;           /* out: likewise */
+	__u32 left_ms;        /* out: after ETIMEDOUT: the holder's time */
+};
+
 #define PFS_IOC_TYPE 0xF5
 #define PFS_IOC_ATTACH _IOWR(PFS_IOC_TYPE, 1, struct pfs_attach)
 #define PFS_IOC_SEGMENTS _IOWR(PFS_IOC_TYPE, 2, struct pfs_segments)
@@ -436,13 +521,17 @@ struct pfs_reset {
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
 #define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
 #define PFS_IOC_IMPORT _IOWR(PFS_IOC_TYPE, 15, struct pfs_import)
-/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 25..31 are kept for later: EOPNOTSUPP. */
+/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 29..31 are kept for later: EOPNOTSUPP. */
 #define PFS_IOC_TOUCH _IOWR(PFS_IOC_TYPE, 17, struct pfs_touch)
 #define PFS_IOC_REMOVE _IOWR(PFS_IOC_TYPE, 18, struct pfs_remove)
 #define PFS_IOC_PIN _IOWR(PFS_IOC_TYPE, 19, struct pfs_pin)
 #define PFS_IOC_DRAIN _IOWR(PFS_IOC_TYPE, 22, struct pfs_drain)
 #define PFS_IOC_RESET _IOWR(PFS_IOC_TYPE, 23, struct pfs_reset)
-#define PFS_IOC_GET_INTO _IOWR(PFS_IOC_TYPE, 24, struct pfs_get_into)
+#define PFS_IOC_BLOB_PUT _IOWR(PFS_IOC_TYPE, 24, struct pfs_blob_put)
+#define PFS_IOC_BLOB_GET _IOWR(PFS_IOC_TYPE, 25, struct pfs_blob_get)
+#define PFS_IOC_BLOB_REMOVE _IOWR(PFS_IOC_TYPE, 26, struct pfs_blob_remove)
+#define PFS_IOC_BLOB_LOCK _IOWR(PFS_IOC_TYPE, 27, struct pfs_blob_lock)
+#define PFS_IOC_GET_INTO _IOWR(PFS_IOC_TYPE, 28, struct pfs_get_into)
 #define PFS_IOC_NR_LAST 31
 
 #define PFS_HELLO_ATTACH 0u /* the token is ATTACH's */

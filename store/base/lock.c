@@ -9,7 +9,7 @@
 
 static const char *const lock_class_names[LOCK_CLASSES] = {
 	[LOCK_HOST] = "host",   [LOCK_SESSION] = "session", [LOCK_SPACE] = "space",
-	[LOCK_QUEUE] = "queue",
+	[LOCK_BLOBS] = "blobs",  [LOCK_QUEUE] = "queue",
 };
 
 /* One lock of a class at a time, so a bit is enough. */

@@ -20,6 +20,7 @@ enum lock_class {
 	LOCK_HOST,    /* struct host: the list of namespaces and the budget */
 	LOCK_SESSION, /* struct session: its plans, handles, acknowledgements */
 	LOCK_SPACE,   /* struct space: index and slots of one namespace */
+	LOCK_BLOBS,   /* struct blobs: those of one namespace; never taken under the space lock */
 	LOCK_QUEUE,   /* leaf queues: deferred requests, notifications, jobs */
 	LOCK_CLASSES,
 };

@@ -94,6 +94,10 @@ union any {
 	struct pfs_drain drain;
 	struct pfs_reset reset;
 	struct pfs_last_error last_error;
+	struct pfs_blob_put blob_put;
+	struct pfs_blob_get blob_get;
+	struct pfs_blob_remove blob_remove;
+	struct pfs_blob_lock blob_lock;
 	uint8_t bytes[4096];
 };
 
@@ -355,6 +359,47 @@ static void others(struct program *p, struct client *c)
 	}
 }
 
+/* One blob of a few, by key or by name: whole, in pieces of 1,000 to 4,000 bytes, locked, removed. */
+static void blobs(struct program *p, struct client *c)
+{
+	uint8_t what = u8(p), which = u8(p), size = u8(p);
+	struct key key = key_of(which % 8, 0);
+	union any arg = {0};
+	struct pfs_blob_put *put = &arg.blob_put;
+	struct pfs_blob_get *get = &arg.blob_get;
+	uint32_t name_bytes = which & 64 ? which % 8 + 1 : 0;
+
+	memset(c->buffer + KEYS_AT, 'n', 8);
+	switch (what % 4) {
+	case 0:
+		*put = (struct pfs_blob_put){.name_offset = KEYS_AT, .name_bytes = name_bytes, .length = size * 500u,
+			.bytes = size * 500u % 14000, .kind = what, .flags = what >> 6};
+		put->write = what & 4 ? 1 + which % 3 : 0;
+		put->offset = what & 8 ? put->bytes : 0;
+		memcpy(&put->key, &key, sizeof(key));
+		issue(p, c, PFS_IOC_BLOB_PUT, &arg);
+		break;
+	case 1:
+		*get = (struct pfs_blob_get){.name_offset = KEYS_AT, .name_bytes = name_bytes, .data_offset = ANSWERS_AT,
+			.read = what & 4 ? 1 + which % 3 : 0, .offset = what & 8 ? size * 100u : 0, .capacity = size * 60u,
+			.flags = what >> 7};
+		memcpy(&get->key, &key, sizeof(key));
+		issue(p, c, PFS_IOC_BLOB_GET, &arg);
+		break;
+	case 2:
+		arg.blob_lock = (struct pfs_blob_lock){.name_offset = KEYS_AT, .name_bytes = name_bytes, .flags = what >> 7,
+			.hold_ms = size};
+		arg.call.deadline_ms = what & 4 ? 1 : 0;
+		memcpy(&arg.blob_lock.key, &key, sizeof(key));
+		issue(p, c, PFS_IOC_BLOB_LOCK, &arg);
+		break;
+	default:
+		arg.blob_remove = (struct pfs_blob_remove){.name_offset = KEYS_AT, .name_bytes = name_bytes};
+		memcpy(&arg.blob_remove.key, &key, sizeof(key));
+		issue(p, c, PFS_IOC_BLOB_REMOVE, &arg);
+	}
+}
+
 /* Any number, any size, any bytes. */
 static void raw_ioctl(struct program *p, struct client *c)
 {
@@ -370,7 +415,7 @@ static void raw_ioctl(struct program *p, struct client *c)
 static void write_text(struct program *p, struct client *c)
 {
 	static const char *const lines[] = {"help\n", "stat\n", "plan\n", "drain\n", "reset\n", "evict --all\n",
-		"evict --bytes 40000\n", "# nothing\n", "evict --bytes 1G\n"};
+		"evict --bytes 40000\n", "# nothing\n", "evict --bytes 1G\n", "blob list\n", "blob rm nnn\n", "blob stat nn\n"};
 	static const char *const of_record[] = {"probe", "pin", "unpin", "touch", "evict"};
 	struct fuse_write_in head = {.fh = c->handle};
 	char text[512], name[RECORD_NAME_BYTES + 1];
@@ -468,7 +513,10 @@ static void instruction(struct program *p)
 		by_keys(p, c);
 		break;
 	case 11:
-		others(p, c);
+		if (what & 64)
+			blobs(p, c);
+		else
+			others(p, c);
 		break;
 	case 12:
 		raw_ioctl(p, c);
@@ -541,6 +589,9 @@ size_t fuzz_seed(unsigned n, uint8_t *to)
 			0, 0x20, 3, 0, 0x71, 1, 4, 1, 0, 0x20, 4, 0, 3, 1, 0, 3, 0, 0x23, 4, 0, 0, 0, 0x23, 3, 0, 0, 0},
 		/* read-only, and raw */
 		{2, 0x30, 1, 0, 1, 1, 0, 3, 0, 0x3d, 99, 0x2c, 4, 0x88, 80, 0, 0, 0, 0, 0, 0, 0, 1, 0x2c, 14, 0, 1, 0x2f, 3},
+		/* blobs: whole, by name, in pieces, replaced under a reader, a lock that passes on */
+		{0, 0x6b, 0, 1, 40, 0, 0x6b, 0, 0x41, 200, 0, 0x6b, 1, 1, 200, 0, 0x6b, 4, 1, 20, 0, 0x6b, 5, 1, 2, 0, 0x6b, 0, 1, 10, 0,
+			0x6b, 2, 3, 9, 0, 0x7b, 2, 3, 9, 0, 0x6b, 3, 1, 0, 0, 0x6b, 130, 3, 0, 0},
 		/* room runs out */
 		{0, 0x20, 1, 3, 0x81, 1, 0, 39, 0x83, 2, 0, 39, 0x81, 3, 0, 39, 0x81, 4, 0, 39, 0, 0x23, 1, 0, 3, 0, 0x20, 2, 3,
 			0x81, 5, 0, 39, 0x81, 0, 0, 39, 0x8b, 6, 0, 30, 0x81, 7, 0, 39, 0, 0x23, 2, 0, 3, 0, 0x2d, 102},

@@ -26,9 +26,11 @@
 #include "store/space.h"
 
 #define MEMORY (16ull << 20)
+#define BLOBS (128u << 10) /* as in the layout */
 
 static const char layout_text[] =
-	"{\"version\":1,\"identity\":{\"model\":\"fuzz\"},\"world\":1,\"page_tokens\":64,\"memory\":{\"floor\":16777216},"
+	"{\"version\":1,\"identity\":{\"model\":\"fuzz\"},\"world\":1,\"page_tokens\":64,\"memory\":{\"floor\":16777216,"
+	"\"blobs\":{\"bytes\":131072,\"count\":12}},"
 	"\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":65536}]},"
 	"{\"name\":\"st\",\"kind\":\"state\",\"planes\":[{\"name\":\"S\",\"bytes\":20000}]}]}";
 
@@ -285,7 +287,7 @@ static void close_world(void)
 void kernel_open(void)
 {
 	struct host_config host = {
-		.memory_bytes = MEMORY,
+		.memory_bytes = MEMORY + BLOBS,
 		.wish = SEGMENT_WISH_SMALL,
 		.populate_threads = 1,
 		.handle_ttl_ms = 60000,
@@ -345,6 +347,7 @@ void kernel_check(void)
 	index_check(space->index);
 	slots_check(space->slots);
 	lock_drop(&space->lock);
+	blobs_check(space->blobs);
 }
 
 /* Nothing is left of this input: everything goes, by RESET, which is seen to. */
@@ -365,7 +368,7 @@ void kernel_empty(void)
 	session_release(s);
 	session_unref(&s);
 	space_report(space, &r);
-	if (reset.held || r.records || r.pages || r.hidden_records || r.slots_free != r.slots || r.pinned_bytes) {
+	if (r.blobs || r.blob_bytes || reset.held || r.records || r.pages || r.hidden_records || r.slots_free != r.slots || r.pinned_bytes) {
 		fprintf(stderr, "after a reset: %u held, %llu records, %llu pages, %llu of %llu slots free\n", reset.held,
 			(unsigned long long)r.records, (unsigned long long)r.pages, (unsigned long long)r.slots_free,
 			(unsigned long long)r.slots);

@@ -23,6 +23,8 @@ GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
 REMOVED, REMOVE_ABSENT, REMOVE_BUSY = range(3)
 PIN_DONE, PIN_ABSENT, PIN_NOROOM = range(3)
 PIN_RELEASE, PIN_ENDPOINTS = 1, 2
+BLOB_EXCLUSIVE, BLOB_ABORT, BLOB_END, BLOB_RELEASE = 1, 2, 1, 1
+BLOB_FOUND, BLOB_LOCKED, BLOB_RELEASED = 1, 2, 3
 OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
 
 
@@ -81,11 +83,25 @@ Pin = struct_of("Pin", ("keys_offset", U64), ("answers_offset", U64), ("keys", U
 Drain = struct_of("Drain", ("values", U64), ("bytes", U64), ("disk", U32), ("reserved", U32))
 Reset = struct_of("Reset", ("flags", U32), ("held", U32), ("generation", U64), ("values", U64))
 
+BlobPut = struct_of("BlobPut", ("key", U8 * 32), ("name_offset", U64), ("data_offset", U64), ("write", U64),
+                    ("offset", U64), ("length", U64), ("version", U64), ("bytes", U32), ("name_bytes", U32),
+                    ("flags", U32), ("kind", U32), ("stored", U32), ("reserved", U32))
+BlobGet = struct_of("BlobGet", ("key", U8 * 32), ("name_offset", U64), ("data_offset", U64), ("read", U64),
+                    ("offset", U64), ("length", U64), ("version", U64), ("created_s", U64), ("used_s", U64),
+                    ("capacity", U32), ("name_bytes", U32), ("flags", U32), ("kind", U32), ("bytes", U32),
+                    ("ended", U32))
+BlobRemove = struct_of("BlobRemove", ("key", U8 * 32), ("name_offset", U64), ("name_bytes", U32), ("reserved", U32))
+BlobLock = struct_of("BlobLock", ("key", U8 * 32), ("name_offset", U64), ("name_bytes", U32), ("flags", U32),
+                     ("hold_ms", U32), ("answer", U32), ("length", U64), ("version", U64), ("kind", U32),
+                     ("left_ms", U32))
+
 OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": (3, SegmentsAck),
               "PUT_START": (4, PutStart), "PUT_COMMIT": (5, PutEnd), "PUT_ABORT": (6, PutEnd),
               "GET_START": (7, GetStart), "GET_TRANSFER": (8, GetTransfer), "GET_CANCEL": (9, GetCancel),
               "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError), "TOUCH": (17, Touch), "REMOVE": (18, Remove), "PIN": (19, Pin),
-              "DRAIN": (22, Drain), "RESET": (23, Reset), "IMPORT": (15, Import), "GET_INTO": (24, GetInto)}
+              "DRAIN": (22, Drain), "RESET": (23, Reset), "BLOB_PUT": (24, BlobPut), "BLOB_GET": (25, BlobGet),
+              "BLOB_REMOVE": (26, BlobRemove), "BLOB_LOCK": (27, BlobLock),
+              "IMPORT": (15, Import), "GET_INTO": (28, GetInto)}
 
 
 class Group(ctypes.Structure):
@@ -288,6 +304,26 @@ class Client:
 
     def reset(self):
         return self.call("RESET")
+
+    # Blobs: names at 0, bytes at 4 MiB of the call buffer. @which is a key's 32 bytes, or a name.
+    def blob(self, name, which, **fields):
+        if isinstance(which, bytes):
+            return self.call(name, key=(U8 * 32)(*which), **fields)
+        which = which.encode()
+        self.buffer[:len(which)] = which
+        return self.call(name, name_offset=0, name_bytes=len(which), **fields)
+
+    def blob_put(self, which, data, **fields):
+        self.buffer[4 << 20:(4 << 20) + len(data)] = data
+        return self.blob("BLOB_PUT", which, data_offset=4 << 20, bytes=len(data), **{"length": len(data), **fields})
+
+    def blob_get(self, which, capacity=4 << 20, **fields):
+        """The struct, and the bytes."""
+        r = self.blob("BLOB_GET", which, data_offset=4 << 20, capacity=capacity, **fields)
+        return r, bytes(self.buffer[4 << 20:(4 << 20) + r.bytes])
+
+    def blob_lock(self, which, **fields):
+        return self.blob("BLOB_LOCK", which, **fields)
 
     def stats(self):
         r = self.call("STAT", text_offset=0, capacity=65536)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-LAYOUT = {"version": 1, "identity": {"model": "threads"}, "world": 1, "page_tokens": 64,
+LAYOUT = {"version": 1, "memory": {"floor": 4 << 20, "blobs": {"bytes": 4 << 20}}, "identity": {"model": "threads"}, "world": 1, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "p", "bytes": 4096}]}]}
 
 
@@ -46,6 +46,12 @@ def sessions_end(mount, slower):
 
 def test_what_is_done_by_hand(program, mount):
     out = subprocess.run([program("tests/scenario/client_manage"), mount + "/ns/t"], capture_output=True, text=True,
+                         check=False)
+    assert out.returncode == 0, out.stderr
+
+
+def test_blobs(program, mount):
+    out = subprocess.run([program("tests/scenario/client_blobs"), mount + "/ns/t"], capture_output=True, text=True,
                          check=False)
     assert out.returncode == 0, out.stderr
 

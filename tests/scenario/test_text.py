@@ -133,8 +133,8 @@ def test_a_failed_command_fails_the_write(client):
 
 def test_help_names_all(face):
     commands = face.ask("help")["commands"]
-    assert [c.split()[0] for c in commands] == ["help", "stat", "probe", "plan", "pin", "unpin", "touch", "evict", "drain",
-                                                "fsck", "reset"]
+    assert [c.split()[0] for c in commands] == ["help", "stat", "probe", "plan", "pin", "unpin", "touch", "evict", "blob",
+                                                "drain", "fsck", "reset"]
     for c in commands:
         word = c.split()[0]
         assert face.refused(word + " x" * 127)[0] == errno.EINVAL

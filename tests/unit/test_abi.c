@@ -17,7 +17,8 @@
 static const unsigned long requests[] = {PFS_IOC_ATTACH, PFS_IOC_SEGMENTS, PFS_IOC_SEGMENTS_ACK, PFS_IOC_PUT_START,
 	PFS_IOC_PUT_COMMIT, PFS_IOC_PUT_ABORT, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER, PFS_IOC_GET_CANCEL,
 	PFS_IOC_RELEASE, PFS_IOC_PROBE, PFS_IOC_STAT, PFS_IOC_LAST_ERROR, PFS_IOC_EMPTY, PFS_IOC_TOUCH,
-	PFS_IOC_REMOVE, PFS_IOC_PIN, PFS_IOC_DRAIN, PFS_IOC_RESET, PFS_IOC_IMPORT,
+	PFS_IOC_REMOVE, PFS_IOC_PIN, PFS_IOC_DRAIN, PFS_IOC_RESET, PFS_IOC_BLOB_PUT, PFS_IOC_BLOB_GET, PFS_IOC_BLOB_REMOVE,
+	PFS_IOC_BLOB_LOCK, PFS_IOC_IMPORT,
 	PFS_IOC_GET_INTO};
 
 #define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
@@ -72,7 +73,15 @@ static void places(void **state)
 	assert_int_equal(offsetof(struct pfs_get_into, delivered_len), 240);
 	assert_int_equal(offsetof(struct pfs_hello, kind), 4);
 	assert_int_equal(_IOC_NR(PFS_IOC_IMPORT), 15);
-	assert_int_equal(_IOC_NR(PFS_IOC_GET_INTO), 24);
+	assert_int_equal(_IOC_NR(PFS_IOC_GET_INTO), 28);
+	assert_int_equal(sizeof(struct pfs_blob_put), 136);
+	assert_int_equal(offsetof(struct pfs_blob_put, version), 104);
+	assert_int_equal(sizeof(struct pfs_blob_get), 152);
+	assert_int_equal(offsetof(struct pfs_blob_get, capacity), 128);
+	assert_int_equal(sizeof(struct pfs_blob_remove), 80);
+	assert_int_equal(sizeof(struct pfs_blob_lock), 112);
+	assert_int_equal(_IOC_NR(PFS_IOC_BLOB_PUT), 24);
+	assert_int_equal(_IOC_NR(PFS_IOC_BLOB_LOCK), 27);
 	assert_int_equal(_IOC_NR(PFS_IOC_TOUCH), 17);
 	assert_int_equal(_IOC_NR(PFS_IOC_REMOVE), 18);
 	assert_int_equal(_IOC_NR(PFS_IOC_PIN), 19);

@@ -35,7 +35,7 @@ static void test_good(void **state)
 {
 	struct layout *l = parse(
 		"{\"version\":1,\"identity\":{\"model\":\"Qwen\",\"kv_dtype\":\"bf16\"},\"world\":4,\"page_tokens\":64,"
-		"\"memory\":{\"floor\":4096},\"classes\":["
+		"\"memory\":{\"floor\":4096,\"blobs\":{\"bytes\":65536}},\"classes\":["
 		"{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"L.K\",\"count\":36,\"bytes\":65536},"
 		"{\"name\":\"L.V\",\"count\":36,\"bytes\":65537}]},"
 		"{\"name\":\"idx\",\"kind\":\"dense\",\"every\":256,\"share_of_rank\":[0,0,1,1],"
@@ -48,6 +48,8 @@ static void test_good(void **state)
 	assert_int_equal(l->page_tokens, 64);
 	assert_int_equal(l->classes, 4);
 	assert_int_equal(l->floor_bytes, 4096);
+	assert_int_equal(l->blobs_bytes, 65536);
+	assert_int_equal(l->blobs_count, 16384);
 	assert_int_equal(l->page_columns, 4 + 2 + 1);
 	assert_int_equal(l->row_columns, 4);
 	assert_int_equal(layout_column(l, 0, 3), 3);
@@ -138,6 +140,10 @@ static const struct {
 	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1}", "classes is missing"},
 	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":7}",
 		"memory is an integer; it must be an object"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":{\"blobs\":{\"bytes\":65535}}}",
+		"memory.blobs.bytes is 65535; it must be from 65536 to 1099511627776"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":{\"blobs\":{\"bytes\":65536,\"count\":0}}}",
+		"memory.blobs.count is 0; it must be from 1 to 1048576"},
 	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":{\"floor\":-1}}",
 		"memory.floor is -1; it must be from 0 to 9223372036854775807"},
 	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":{\"roof\":1}}",
