@@ -41,12 +41,17 @@ static const struct {
 	ROW(bad_keys, true),
 	ROW(bad_values, true),
 	ROW(wrong_names, true),
+	ROW(wrong_lengths, true),
+	ROW(broken_groups, true),
+	ROW(unreadable, true),
 	ROW(left_over, true),
 	ROW(rows, false),
 	ROW(rows_without_file, true),
 	ROW(files_without_row, true),
+	ROW(wrong_rows, true),
 	ROW(repaired, false),
 	ROW(removed, false),
+	ROW(unrepaired, true),
 #undef ROW
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -121,6 +126,16 @@ static uint64_t print_report(const struct fsck *f, const struct disk_check_repor
 	return bad;
 }
 
+/* One file may have many bad values: what counts is what could not be put right. A rebuild mends rows, a repair files and rows. */
+static bool all_mended(const struct fsck *f, const struct disk_check_report *report, uint64_t bad)
+{
+	uint64_t rows_bad = report->rows_without_file + report->files_without_row + report->wrong_rows;
+
+	if (report->unrepaired || report->unreadable)
+		return false;
+	return f->options.repair || (f->options.rebuild && bad == rows_bad);
+}
+
 static int usage(const char *sentence, const char *word)
 {
 	fprintf(stderr, "prefixfsd: --fsck: %s%s\nusage: prefixfsd --fsck FOLDER [--repair] [--rebuild] [--values] [--json]\n",
@@ -168,6 +183,5 @@ int fsck_main(int argc, char **argv)
 		fprintf(stderr, "prefixfsd: standard output: %s\n", strerror(errno));
 		return 1;
 	}
-	bool mended = f.options.repair && report.repaired + report.removed >= bad - report.rows_without_file - report.files_without_row;
-	return bad == 0 || (mended && (f.options.rebuild || report.rows_without_file + report.files_without_row == 0)) ? 0 : 1;
+	return bad == 0 || all_mended(&f, &report, bad) ? 0 : 1;
 }

@@ -47,6 +47,7 @@ static void note_failure(struct tiering *t, int error, bool read)
 	if (!lacks_room(error)) {
 		t->failing_since_ns = t->failures ? t->failing_since_ns : now;
 		t->failures++;
+		t->write_failures += !read;
 	}
 	if (t->failures >= SPILL_CLOSE_FAILURES && now - t->failing_since_ns >= SPILL_CLOSE_NS)
 		close_tier(t, error);
@@ -61,13 +62,13 @@ void tiering_result(struct tiering *t, int error, bool read)
 		/* stays so */
 	} else if (error) {
 		note_failure(t, error, read);
+	} else if (read) {
+		t->failures = t->write_failures; /* one can often still read where nothing can be written */
 	} else {
-		t->failures = 0;
-		if (!read) {
-			t->error = 0;
-			t->error_text[0] = 0;
-			t->retry_ns = t->retry_pause_ns = 0;
-		}
+		t->failures = t->write_failures = 0;
+		t->error = 0;
+		t->error_text[0] = 0;
+		t->retry_ns = t->retry_pause_ns = 0;
 	}
 	lock_drop(&t->space->lock);
 }

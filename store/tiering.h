@@ -108,6 +108,7 @@ struct tiering {
 	uint64_t retry_ns;                 /* no write before then: the last one failed */
 	uint64_t retry_pause_ns;           /* the last pause before a try */
 	uint32_t failures;                 /* writes and reads in a row that failed, but for lack of room on the disk */
+	uint32_t write_failures;           /* of them, the writes: a read that succeeds forgets the others alone */
 	uint64_t failing_since_ns;         /* the first of them */
 	bool full;                         /* a write failed for lack of room on the disk, and the mover has not seen to it */
 	bool places_short;                 /* a value could not leave memory: no place was left */

@@ -10,6 +10,7 @@
 #include <ftw.h>
 #include <sys/time.h>
 
+#include "store/base/hash.h"
 #include "tests/unit/tiering_world.h"
 
 #define EVENTS_MOST 20000u
@@ -20,7 +21,7 @@
 #define WHOLE_FIRST 24u /* from here to AFTER_RESET: each a WHOLE group */
 #define BLOCK 4096u
 #define ROW_BYTES 10000u
-#define ALL_NS 10000000000ull /* for one test's points */
+#define ALL_NS 8000000000ull /* for one test's points */
 
 #define CLASSES CLASS_KV "," CLASS_STATE
 
@@ -348,6 +349,7 @@ struct crash {
 	uint32_t at;    /* so many changes were made */
 	uint32_t names; /* of them, changes of names and lengths were kept as far as this one */
 	bool lossy;     /* writes that were not synced may be lost or torn */
+	bool hostile;   /* somebody has changed files, checksums included */
 	uint32_t step;  /* during which one */
 	bool after_reset;
 	uint32_t catalogue; /* of which step's beginning */
@@ -545,6 +547,51 @@ static void lay_down(const char *path, const struct crash *c, bool with_catalogu
 		copy_catalogue(recording.steps[c->catalogue].snapshot, folder);
 }
 
+/* ---- files that somebody made ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t strange(void)
+{
+	static const uint64_t numbers[] = { 0, 1, 2, 7, 4095, 4096, 4097, 65536, 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT32_MAX, 64, 40 };
+
+	return pick(3) ? numbers[pick(sizeof(numbers) / sizeof(numbers[0]))] : (uint64_t)pick(UINT32_MAX) << 16;
+}
+
+static void sign(uint8_t *from, uint64_t bytes)
+{
+	uint64_t sum = hash_64(from, bytes - 8, 0);
+
+	sum += !sum;
+
+	memcpy(from + bytes - 8, &sum, 8);
+}
+
+/* A field of the header, or some of the key segment; with the right checksum. Not magic, version and whose it is: such a file is another's
+ * and left alone. */
+static void tamper(struct model_file *f)
+{
+	uint32_t header_bytes, width = 2u << pick(3);
+	uint64_t keys_bytes, value = strange(), at;
+
+	memcpy(&header_bytes, f->data + 12, 4);
+	memcpy(&keys_bytes, f->data + 192, 8);
+	at = pick(3) ? 64 + pick(256 + 2 * 40 - 64) / width * width : header_bytes + pick((uint32_t)keys_bytes - 8) / width * width;
+	if (!pick(8))
+		at = 12; /* header_bytes */
+	memcpy(f->data + at, &value, at == 12 ? 4 : width);
+	sign(f->data, header_bytes);
+	sign(f->data + header_bytes, keys_bytes);
+}
+
+static void tamper_some(void)
+{
+	for (uint32_t i = 0; i < model.name_count; i++) {
+		struct model_file *f = &model.files[model.names[i].file];
+
+		if (f->bytes > 8192 && strstr(model.names[i].name, ".rec") && !strstr(model.names[i].name, ".tmp") && !pick(3))
+			tamper(f);
+	}
+}
+
 /* ---- what a start makes of it ----------------------------------------------------------------------------------------------------- */
 
 struct survivor {
@@ -727,7 +774,7 @@ static void check_restarted(const struct crash *c, bool gets, bool second, struc
 	struct disk_report report;
 
 	world_check_idle(r);
-	if (!second)
+	if (!second && !c->hostile)
 		check_groups();
 	for (uint64_t chain = 0; gets && chain < CHAINS; chain++)
 		get(chain, chain);
@@ -801,6 +848,8 @@ static void crash(const struct crash *c)
 	assert_non_null(mkdtemp(path));
 	assert_int_equal(rmdir(path), 0);
 	replay(c);
+	if (c->hostile)
+		tamper_some();
 	restart(path, c, true, gets, &with);
 	begin(path); /* what it made of it is as good as what it found */
 	check_restarted(c, false, c->lossy, &again); /* what was damaged has left its group by now */
@@ -808,7 +857,7 @@ static void crash(const struct crash *c)
 	remove_tree(path);
 	restart(path, c, false, gets, &without);
 	remove_tree(path);
-	if (c->catalogue <= c->step && c->names == c->at) /* one that knows what was lost again tells less */
+	if (c->catalogue <= c->step && c->names == c->at && !c->hostile) /* one that knows what was lost again tells less */
 		compare(&with, "with the catalogue", &without, "without", c->lossy);
 	if (!c->lossy)
 		compare(&again, "at the second start", &with, "at the first", false);
@@ -839,7 +888,7 @@ static void choose(struct crash *c, uint32_t at, bool lossy)
 		c->catalogue = c->step + 1;
 }
 
-static void crash_all(bool lossy)
+static void crash_all(bool lossy, bool hostile)
 {
 	const char *points = getenv("PREFIXFS_TEST_POINTS");
 	uint64_t until_ns = clock_now_ns() + ALL_NS;
@@ -850,6 +899,12 @@ static void crash_all(bool lossy)
 		struct crash c;
 
 		choose(&c, pick(recording.event_count + 1), lossy);
+		if (hostile) {
+			c.names = c.at = recording.steps[c.step].first; /* whole files alone */
+			c.lossy = c.hostile = true;
+			c.after_reset = recording.steps[c.step].reset;
+			c.catalogue = c.step;
+		}
 		print_message("PREFIXFS_TEST_SEED=%llu: change %u of %u, names to %u, step %u, %s, catalogue of step %u%s\n", (unsigned long long)from, c.at,
 			      recording.event_count, c.names, c.step, lossy ? "the host" : "the process", c.catalogue,
 			      c.after_reset ? ", after the reset" : "");
@@ -858,32 +913,39 @@ static void crash_all(bool lossy)
 	print_message("%u crashes\n", done);
 }
 
-static void test_all(bool sync, bool lossy)
+static void test_all(bool sync, bool lossy, bool hostile)
 {
 	const char *text = getenv("PREFIXFS_TEST_SEED");
 
 	seed = text ? strtoull(text, NULL, 0) : clock_now_ns() | 1;
 	record_world(sync);
-	crash_all(lossy);
+	crash_all(lossy, hostile);
 	forget_recording();
 }
 
 static void test_process(void **state)
 {
 	(void)state;
-	test_all(false, false);
+	test_all(false, false, false);
 }
 
 static void test_host(void **state)
 {
 	(void)state;
-	test_all(false, true);
+	test_all(false, true, false);
 }
 
 static void test_host_synced(void **state)
 {
 	(void)state;
-	test_all(true, true);
+	test_all(true, true, false);
+}
+
+/* Record files that are not what they were, with checksums that are right: never wrong bytes, never more than a miss. */
+static void test_hostile(void **state)
+{
+	(void)state;
+	test_all(true, false, true);
 }
 
 int main(void)
@@ -892,6 +954,7 @@ int main(void)
 		cmocka_unit_test(test_process),
 		cmocka_unit_test(test_host),
 		cmocka_unit_test(test_host_synced),
+		cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

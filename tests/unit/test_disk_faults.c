@@ -244,7 +244,7 @@ static void settle(void)
 	uint64_t holds = 0;
 
 	set("");
-	world_await(w, !world_busy(w) && !w->f.space->stats.loads);
+	world_await(w, (w->t->closed ? !atomic_load(&w->t->jobs) : !world_busy(w)) && !w->f.space->stats.loads); /* wishes of a closed one stay */
 	session_release(w->s);
 	session_unref(&w->s);
 	w->s = NULL;
@@ -371,6 +371,44 @@ static void test_closed(void **state)
 	}
 }
 
+/* Reading goes on, but nothing can be written: that closes it as well, or memory would be full of what can neither go nor be written. */
+static void test_writes_alone_fail(void **state)
+{
+	uint64_t end_ns = clock_now_ns() + WORLD_WAIT_NS;
+	bool closed = false;
+
+	(void)state;
+	begin();
+	for (uint64_t chain = 0; chain < 3; chain++)
+		put(chain, true);
+	write_all(1);
+	set("create:EIO");
+	put(3, true);
+	world_lock(w);
+	w->t->draining++;
+	world_unlock(w);
+	while (!closed) {
+		assert_true(clock_now_ns() < end_ns);
+		demote_all();
+		for (uint64_t chain = 0; chain < 3; chain++)
+			get(chain);
+		mover_ask(w->f.host);
+		world_lock(w);
+		w->t->retry_ns = 0;
+		if (w->t->failures >= 8)
+			w->t->failing_since_ns -= FAILED_LONG_NS;
+		closed = w->t->closed;
+		world_unlock(w);
+	}
+	world_lock(w);
+	w->t->draining--;
+	world_unlock(w);
+	world_await(w, !w->t->places_used);
+	assert_true(get(3));
+	settle();
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -379,6 +417,7 @@ int main(void)
 		cmocka_unit_test(test_short),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_closed),
+		cmocka_unit_test(test_writes_alone_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
