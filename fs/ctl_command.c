@@ -427,6 +427,20 @@ static int fsck_go_on(struct ctl_command_run *run, struct why *why)
 	return wait_for_errand(run, why);
 }
 
+/* Names of records, the first of those that were bad. */
+static json_t *bad_names(const struct space_check *check)
+{
+	json_t *names = json_array();
+
+	for (uint32_t i = 0; i < check->names; i++) {
+		char name[RECORD_NAME_BYTES + 1];
+
+		record_name(check->name[i].consumed, &check->name[i].endpoint, name);
+		json_array_append_new(names, json_string(name));
+	}
+	return names;
+}
+
 static void fsck_done(struct ctl_command_run *run)
 {
 	const struct errand_state *state = &run->work.errand.state;
@@ -439,6 +453,7 @@ static void fsck_done(struct ctl_command_run *run)
 	put_number(run->answer, "values", state->check.values);
 	put_number(run->answer, "bad_values", state->check.bad_values);
 	put_number(run->answer, "bytes", state->check.bytes);
+	json_object_set_new(run->answer, "bad", bad_names(&state->check));
 }
 
 static int reset_command(struct ctl_command_run *run, char **words, struct why *why)

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/log.h"
 #include "fs/watch.h"
+#include "store/base/clock.h"
+
+#define CALM_NS 10000000000ull /* without a failure, before the disk is said to be written again */
 
 struct wrong {
 	uint32_t serial; /* 0 = free */
@@ -16,6 +20,8 @@ struct wrong {
 
 struct health {
 	struct wrong disk; /* its serial, the host's, is 0; text empty = it is well */
+	uint64_t write_errors, failed_ns; /* of the disk: seen so far, when they last became more */
+	bool failing, closed;             /* of the disk: that is in the log, the end is not */
 	struct wrong wrong[HOST_MAX_SPACES + 1];
 };
 
@@ -104,12 +110,37 @@ static void look_at_one(struct health *h, struct fs *fs, const struct namespace_
 	watch_note_health(fs->watch, row->serial, true, text);
 }
 
+/* The first failure and the end of failures, one line each, however many there are between. */
+static void log_disk(struct health *h, const struct host_disk_report *disk)
+{
+	uint64_t now = clock_now_ns();
+	bool failed = disk->state == HOST_DISK_FULL || disk->write_errors > h->write_errors;
+
+	h->write_errors = disk->write_errors;
+	if (disk->state == HOST_DISK_CLOSED) {
+		if (!h->closed)
+			log_warning("%s: %s", disk->path, disk->text);
+		h->closed = true;
+	} else if (failed) {
+		if (!h->failing)
+			log_warning("%s: a write of the disk tier failed, it is tried again%s%s", disk->path, disk->text[0] ? ": " : "",
+				disk->text);
+		h->failing = true;
+		h->failed_ns = now;
+	} else if (h->failing && now - h->failed_ns >= CALM_NS) {
+		log_info("%s: the disk tier is written again, after %" PRIu64 " failures since the start", disk->path,
+			disk->write_errors);
+		h->failing = false;
+	}
+}
+
 static void look_at_disk(struct health *h, struct fs *fs)
 {
 	struct host_disk_report disk;
 	char text[EVENT_TEXT_BYTES];
 
 	host_disk_report(fs->host, &disk);
+	log_disk(h, &disk);
 	bool degraded = health_disk_is_degraded(&disk, text);
 	if (!strcmp(h->disk.text, text))
 		return;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "fs/aside.h"
@@ -103,6 +105,19 @@ static void on_keep(void *context, const char *what, const char *name, uint64_t 
 
 /* ---- beginning ----------------------------------------------------------------------------------------------- */
 
+/* What is possible, and seldom meant. */
+static void warn_of_disk(const struct host_disk_report *disk)
+{
+	struct statfs s;
+
+	if (disk->total_bytes && disk->limit_bytes > disk->total_bytes)
+		log_warning("disk_bytes: %" PRIu64 " MiB are more than the file system of %s has, %" PRIu64 " MiB: it will be full before",
+			disk->limit_bytes >> 20, disk->path, disk->total_bytes >> 20);
+	if (!statfs(disk->path, &s) && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC))
+		log_warning("%s is in memory (tmpfs): record files take memory besides the daemon's, and go with the host's restart",
+			disk->path);
+}
+
 /* A folder that cannot be used leaves memory alone; another daemon's has ended the start already. */
 static int judge_disk(struct fs *fs, struct why *why)
 {
@@ -117,6 +132,8 @@ static int judge_disk(struct fs *fs, struct why *why)
 	if (disk.state == HOST_DISK_OK)
 		log_info("the disk tier is %s, %" PRIu64 " MiB, with %s", disk.path, disk.limit_bytes >> 20,
 			disk.uring ? "io_uring" : "plain calls");
+	if (disk.state == HOST_DISK_OK)
+		warn_of_disk(&disk);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct rows {
 	uint64_t *gone;              /* rows without a file */
 	uint32_t gone_count, gone_capacity;
 	uint32_t untold;             /* changes since the last flush */
+	bool unread;                 /* what was there is not believed, or nothing was */
 	bool no_memory, dropped;
 };
 
@@ -47,27 +48,27 @@ static uint64_t absent_in(const struct rows *rows, const struct catalogue_row *r
 	return hash;
 }
 
-/* What the row says otherwise than the file, or NULL. Of a file that is to be cut or renamed only what that leaves as it is: its row is
+/* What the catalogue's row says otherwise than the file, or NULL. Of a file that is to be cut or renamed only what that leaves as it is: its row is
  * written anew anyway. */
 static const char *differs(const struct rows *rows, const struct catalogue_row *row, const struct check_file *f)
 {
 	if (row->nonce != f->nonce)
-		return "it is of an older writing of the file";
+		return "it is of another writing of it";
 	if (row->start != f->start)
-		return "it begins at another token";
+		return "it says that it begins at another token";
 	if (row->file_pages != f->file_pages)
-		return "it was written with another number of pages";
+		return "it says that it was written with another number of pages";
 	if (row->pages != f->pages)
-		return "it has another number of pages";
+		return "it says that it has another number of pages";
 	if (check_keys_hash(row->keys, row->pages) != f->keys_hash)
-		return "it has other keys";
+		return "it says that it has other keys";
 	if (f->changed || f->state != CHECK_GOOD)
 		return NULL;
 	if (row->file_bytes != f->bytes)
-		return "it has another length";
+		return "it says that it has another length";
 	if (!(row->flags & CATALOGUE_ROW) != !f->row)
-		return f->row ? "it has a row" : "it has no row";
-	return absent_in(rows, row, f->row) == f->absent_hash ? NULL : "it lacks other values";
+		return f->row ? "it says that it has no state" : "it says that it has a state";
+	return absent_in(rows, row, f->row) == f->absent_hash ? NULL : "it says that other values are absent";
 }
 
 static void row_goes(struct rows *rows, uint64_t id)
@@ -111,15 +112,17 @@ static bool compare_row(void *context, const struct catalogue_row *row)
 	if (what) {
 		f->row_wrong = true;
 		check->report->wrong_rows++;
-		check_tell(check, s, path, "the catalogue's row %llu is wrong; of the file: %s", (unsigned long long)row->id, what);
+		check_tell(check, s, path, "the catalogue's row %llu does not fit this file: %s", (unsigned long long)row->id, what);
 	}
 	return true;
 }
 
-/* Files of which the catalogue says nothing. */
+/* Files of which the catalogue says nothing: each is told, or, where it says nothing at all, how many they are. */
 static void files_without_row(struct rows *rows)
 {
 	struct check_space *s = rows->space;
+	const struct disk_check_options *options = s->check->options;
+	uint64_t count = 0;
 
 	for (uint32_t i = 0; i < s->count; i++) {
 		const struct check_file *f = &s->files[i];
@@ -127,10 +130,15 @@ static void files_without_row(struct rows *rows)
 
 		if (f->state != CHECK_GOOD || f->row_id)
 			continue;
-		s->check->report->files_without_row++;
+		count++;
 		check_path_of(path, f->consumed, &f->endpoint);
-		check_tell(s->check, s, path, "the catalogue has no row for it");
+		if (!rows->unread)
+			check_tell(s->check, s, path, "the catalogue has no row for it");
 	}
+	s->check->report->files_without_row += count;
+	if (rows->unread && count)
+		check_tell(s->check, s, NAME, "%llu files have no row in it%s", (unsigned long long)count,
+			options->repair || options->rebuild ? "" : ": --rebuild makes it anew");
 }
 
 /* ---- putting right ---------------------------------------------------------------------------------------------------------- */
@@ -271,6 +279,7 @@ static void forget_rows(struct rows *rows)
 	struct check_space *s = rows->space;
 
 	rows->gone_count = 0;
+	rows->unread = true;
 	for (uint32_t i = 0; i < s->count; i++) {
 		s->files[i].row_id = 0;
 		s->files[i].row_wrong = s->files[i].row_pinned = false;
@@ -303,12 +312,14 @@ static void open_it(struct rows *rows, const char *path)
 	bool fresh = false, behind = false;
 	int r = catalogue_open(path, l->identity, l->fingerprint, &rows->catalogue, &fresh, &behind, &why);
 
+	rows->unread = r || fresh;
 	if (r || why.error)
 		tell(rows, &why);
 	else if (fresh)
 		check_tell(rows->space->check, rows->space, NAME, "there was none");
 	if (!r && !fresh) {
 		r = catalogue_load(rows->catalogue, compare_row, rows, &why);
+		rows->unread |= r != 0;
 		if (r)
 			tell(rows, &why);
 		if (r == -EBADMSG)

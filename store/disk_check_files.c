@@ -341,7 +341,7 @@ static bool diagnose(struct check_space *s, struct check_work *w)
 	case CHECK_HEAD_FOREIGN:
 		f->state = CHECK_FOREIGN;
 		s->check->report->foreign++;
-		tell_file(s, f, why.text);
+		check_tell(s->check, s, path, "%s: it is left alone, and may be deleted by hand", why.text);
 		return false;
 	case CHECK_HEAD_UNREADABLE:
 		unreadable(s, f, why.text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The offline check, repairs: what is damaged goes, what is good gets the length and the name that it was judged to need. A file is
- * never renamed over another one.
+ * never renamed over another one: where that one is to get another name too, the two exchange theirs.
  */
 #include "store/disk_check.h"
 
@@ -50,18 +50,64 @@ static int sync_folder(struct check_space *s, const char *path)
 	return fd < 0 ? -errno : ops_of(s)->table->sync_dir(ops_of(s), fd);
 }
 
-/* Another file that is good has the name: this one has nothing that it lacks, and goes. What is not known to be good stays, and so
- * does this one. */
-static void name_is_taken(struct check_space *s, struct check_file *f, const char *path)
+static bool has_name(const struct check_file *f, uint64_t consumed, const struct key *endpoint)
 {
-	const struct check_file *other = check_find(s, f->new_consumed, &f->new_endpoint);
+	return f->consumed == consumed && !memcmp(&f->endpoint, endpoint, sizeof(*endpoint));
+}
 
-	if (other && other->state == CHECK_GOOD && !other->changed) {
-		check_tell(s->check, s, path, "another file has the name that it should have, and all that is good of it: it goes");
+/* Who has the name that @f is to have, now: the table knows names as they were found. */
+static struct check_file *holder(const struct check_space *s, const struct check_file *f)
+{
+	struct check_file *other = check_find(s, f->new_consumed, &f->new_endpoint);
+
+	for (uint32_t i = 0; !other && i < s->count; i++)
+		if (s->files[i].state != CHECK_GONE && has_name(&s->files[i], f->new_consumed, &f->new_endpoint))
+			other = &s->files[i];
+	return other;
+}
+
+/* The two names change places at once, so a death leaves both files. False: @f went, or it is as it was. */
+static bool exchange(struct check_space *s, struct check_file *f, struct check_file *other, const char *from, const char *to)
+{
+	int dir = disk_dir_fd(s->dir);
+
+	if (renameat2(dir, from, dir, to, RENAME_EXCHANGE)) {
+		if (errno != EINVAL && errno != ENOSYS) {
+			failed(s, from, "renamed", errno);
+			return false;
+		}
+		check_tell(s->check, s, from, "it and another file have each other's names, which cannot be exchanged here: it goes");
 		remove_file(s, f);
-	} else {
-		failed(s, path, "renamed", EEXIST);
+		return false;
 	}
+	other->consumed = f->consumed;
+	other->endpoint = f->endpoint;
+	f->consumed = f->new_consumed;
+	f->endpoint = f->new_endpoint;
+	f->row_wrong = other->row_wrong = true;
+	sync_folder(s, from);
+	return true;
+}
+
+/* A file that is good has the name: one that is to have another exchanges it with @f (true: @f has it now). One that is to keep
+ * it has all that is good of @f, which goes. What is not known to be good stays, and so does @f. */
+static bool take_name(struct check_space *s, struct check_file *f, const char *from, const char *to)
+{
+	struct check_file *other = holder(s, f);
+
+	if (!other || other->state != CHECK_GOOD) {
+		failed(s, from, "renamed", EEXIST);
+		return false;
+	}
+	if (other->changed && !has_name(other, other->new_consumed, &other->new_endpoint))
+		return exchange(s, f, other, from, to);
+	if (other->changed) {
+		failed(s, from, "renamed", EEXIST);
+		return false;
+	}
+	check_tell(s->check, s, from, "another file has the name that it should have, and all that is good of it: it goes");
+	remove_file(s, f);
+	return false;
 }
 
 /* Renamed first, then cut: a death in between leaves it longer than its name says, which is ignored. */
@@ -103,8 +149,9 @@ static void change_file(struct check_space *s, struct check_file *f)
 	check_path_of(from, f->consumed, &f->endpoint);
 	check_path_of(to, f->new_consumed, &f->new_endpoint);
 	if (strcmp(from, to) && !faccessat(dir, to, F_OK, AT_SYMLINK_NOFOLLOW)) {
-		name_is_taken(s, f, from);
-		return;
+		if (!take_name(s, f, from, to))
+			return;
+		strcpy(from, to);
 	}
 	int fd = ops->table->open(ops, dir, from, true);
 	int r = fd < 0 ? fd : rename_and_cut(s, f, fd, from, to);

@@ -178,6 +178,9 @@ static void count_failed(struct disk_job *job)
 	struct disk_counters *counters = &job->dir->disk->counters;
 	bool reads = job->kind == DISK_JOB_READ || job->kind == DISK_JOB_LOOK;
 
+	/* A look that finds another's file has read what it was to read. */
+	if (job->kind == DISK_JOB_LOOK && (job->result == -ENOTSUP || job->result == -EXDEV))
+		return;
 	if (job->result != -ECANCELED && job->kind != DISK_JOB_COPY)
 		disk_count(reads ? &counters->read_errors : &counters->write_errors, 1);
 }

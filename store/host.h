@@ -155,9 +155,16 @@ enum host_drain { HOST_DRAIN_FULL, HOST_DRAIN_NEWEST };
 int host_drain(struct host *host, struct space *space, enum host_drain how, uint64_t deadline_ns,
 	       bool (*progress)(void *context, uint64_t done, uint64_t goal), void *context, uint64_t *left, struct why *why);
 
-/* Looks at every record file of a namespace: header, keys, every value's checksum. In steps of one file; @cursor begins zeroed. */
+#define SPACE_CHECK_NAMES 16u
+
+/* Looks at every record file of a namespace: header, keys, every value's checksum. In steps of one file; it begins zeroed. */
 struct space_check {
 	uint32_t cursor;         /* private */
+	uint32_t names;          /* of the first bad files, as they were called */
+	struct space_check_name {
+		uint64_t consumed;
+		struct key endpoint;
+	} name[SPACE_CHECK_NAMES];
 	uint64_t files, bad_files, values, bad_values, bytes; /* so far */
 	uint64_t files_in_all;   /* about */
 };

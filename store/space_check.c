@@ -327,6 +327,15 @@ static bool next_record(struct piece *p, struct space_check *check)
 	return found;
 }
 
+/* The name under which it was read last: what is bad has been taken from it since. */
+static void note_bad(const struct piece *p, struct space_check *check)
+{
+	check->bad_files++;
+	if (check->names < SPACE_CHECK_NAMES)
+		check->name[check->names++] =
+			(struct space_check_name){.consumed = p->read.job.consumed, .endpoint = p->read.job.endpoint};
+}
+
 static int check_record(struct piece *p, struct space_check *check, struct why *why)
 {
 	bool bad = false;
@@ -340,7 +349,8 @@ static int check_record(struct piece *p, struct space_check *check, struct why *
 			return why_set(why, ENOMEM, "no memory to read the %llu bytes of a value in", (unsigned long long)p->bytes);
 	}
 	check->files++;
-	check->bad_files += bad;
+	if (bad)
+		note_bad(p, check);
 	return 1;
 }
 

@@ -24,11 +24,14 @@ static const struct command commands[] = {
 	{"drain", "[NAMESPACE | MOUNTPOINT]", "write everything to disk that is in memory alone",
 		"Of one namespace, or of all. Puts go on meanwhile.", command_drain},
 	{"fsck", "[NAMESPACE | MOUNTPOINT | FOLDER]", "check record files",
-		"Of one namespace or of all, while the daemon runs; or in a folder that no daemon has.", command_fsck},
+		"Of one namespace or of all, while the daemon runs: every value is read, what is bad goes and its record is\n"
+		"named; --repair, --rebuild and --values are refused then. Or in a folder that no daemon has.\n"
+		"Status 0: nothing is wrong, or all of it was put right; 1: something is wrong still, or it could not be checked.",
+		command_fsck},
 	{"reset", "NAMESPACE", "begin a new generation: nothing stored before is found any more",
 		"What engines read stays readable for them; puts under way are lost.", command_reset},
 	{"replay", "TRACE --ns NAME", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay},
-	{"bench", "control|view ...", "measure the control path, or the mount", NULL, command_bench},
+	{"bench", "control|view|disk ...", "measure the control path, the mount, or the disk tier", NULL, command_bench},
 	{"version", "", "versions of this program and of the mounted daemon", NULL, command_version},
 	{0},
 };

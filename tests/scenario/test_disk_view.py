@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 
 import pytest
 
@@ -74,6 +75,10 @@ def get(d, chain=1, ns="x"):
         r = c.get_transfer(1, 2, 64 * PAGES)
         assert r.delivered_len == 64 * PAGES
         return [bytes(c.segment[offset:offset + BYTES]) for offset in c.offsets]
+
+
+def record_files(folder):
+    return [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".rec")]
 
 
 def header(d, record, ns="x"):
@@ -432,6 +437,65 @@ def test_fsck_online_and_offline(with_disk, folder, program):
     assert r.returncode == 0, r
     r = subprocess.run([prefixfs, "fsck", folder, "--values"], capture_output=True, text=True, check=False)
     assert r.returncode == 0, r
+
+
+def test_fsck_online_names_what_was_bad(with_disk, folder, program):
+    """What was bad is gone, and so put right: once more finds nothing."""
+    d = with_disk
+    d.namespace("x")
+    record = put(d)
+    assert command(d, "drain")[0] == 0
+    with open(record_files(folder)[0], "r+b") as f:
+        f.seek(-100, os.SEEK_END)
+        f.write(b"damaged")
+    said = []
+    for _ in range(2):
+        r = subprocess.run([program("prefixfs"), "fsck", "x", "--mount", d.mount, "--json"], capture_output=True, text=True, check=True)
+        said.append(json.loads(r.stdout))
+        assert command(d, "drain")[0] == 0
+    assert [s["bad_values"] for s in said] == [1, 0] and [s["bad"] for s in said] == [[record], []]
+
+
+def test_a_foreign_file_is_left_alone_and_is_no_error(with_disk, folder, program):
+    d = with_disk
+    d.namespace("x")
+    record = put(d)
+    assert command(d, "drain")[0] == 0
+    d.stop(seconds=60)
+    own = record_files(folder)[0]
+    garbage = os.path.join(os.path.dirname(own), record[:-1] + ("0" if record[-1] != "0" else "1") + ".rec")
+    with open(garbage, "wb") as f:
+        f.write(b"garbage!" * 2048)
+    for times in (2, 3):
+        d.start(wait=False)
+        d.wait_ready(times=times)
+        t = disk.tier(d)
+        assert (t["foreign_files"], t["read_errors"], t["files"]) == ("1", "0", "1")
+        assert d.read("health").splitlines()[0] == "ok"
+        d.stop(seconds=60)
+    r = subprocess.run([program("prefixfs"), "fsck", folder, "--values", "--repair"], capture_output=True, text=True, check=False)
+    assert r.returncode == 0 and f"{garbage}: " in r.stdout and "may be deleted by hand" in r.stdout, r
+    assert os.path.exists(garbage)
+
+
+def test_failed_writes_are_one_line_of_the_log(daemon, folder):
+    d = daemon("--disk", folder, "--disk-bytes", "256M", "--disk-fault", "write:ENOSPC:=1")
+    disk.need(d)
+    d.namespace("x")
+    put(d)
+    assert command(d, "drain")[0] == 0
+    wait_for(lambda: "a write of the disk tier failed" in d.log(), 5 * d.slower, "the failure in the log")
+    wait_for(lambda: "the disk tier is written again" in d.log(), 20 * d.slower, "its end in the log")
+    assert d.log().count("a write of the disk tier failed") == d.log().count("is written again") == 1
+
+
+def test_odd_budgets_and_folders_are_warned_of(daemon, tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        d = daemon("--disk", folder, "--disk-bytes", "1000T")
+        disk.need(d)
+        assert "MiB are more than the file system of" in d.log() and "is in memory (tmpfs)" in d.log()
+        assert disk.tier(d)["state"] == "ok"
+        d.stop()
 
 
 def test_events_of_a_record_s_way(with_disk):

@@ -82,6 +82,7 @@ static void expect(struct space_check check, uint64_t values, uint64_t bad_value
 	assert_int_equal(check.bytes, values * 4096);
 	assert_int_equal(check.bad_values, bad_values);
 	assert_int_equal(check.bad_files, bad_files);
+	assert_int_equal(check.names, bad_files < SPACE_CHECK_NAMES ? bad_files : SPACE_CHECK_NAMES);
 }
 
 static void test_clean(void **state)
