@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "fs/deaths.h"
+#include "fs/disk_folder.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/memory_limit.h"
@@ -193,6 +194,15 @@ static int start_serving(struct parent *p, struct why *why)
 	return p->child < 0 ? why_set(why, errno, "fork: %s", strerror(errno)) : 0;
 }
 
+/* Whoever waits for the start sees what the serving process warns of, and does not read the log. */
+static void show_warning(const struct parent *p, const char *line)
+{
+	const char *text = strstr(line, " warning: ");
+
+	if (p->terminal >= 0 && text)
+		dprintf(p->terminal, "prefixfsd: %s\n", text + 1);
+}
+
 static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
@@ -200,6 +210,7 @@ static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
 
 		if (text[i] == '\n') {
 			line[p->partial] = 0;
+			show_warning(p, line);
 			p->partial = 0;
 			p->line_count++;
 		} else if (p->partial < LINE_BYTES - 1) {
@@ -255,6 +266,7 @@ static void read_keeper(struct parent *p)
 		switch (m.kind) {
 		case KEEPER_READY:
 			p->ready = true;
+			copy_log(p); /* whoever waits is to see what it warned of before that */
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
 			release_launcher(p);
 			break;
@@ -613,6 +625,8 @@ static int run_here(struct parent *p)
 		r = check_budget(p->config, &why);
 	if (!r)
 		r = mount_check(p->config, &why);
+	if (!r)
+		r = disk_folder_check(p->config, &why);
 	if (!r)
 		r = rundir_init(&p->dir, p->config->run_dir, p->config->mountpoint, &why);
 	if (!r)
