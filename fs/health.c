@@ -58,6 +58,8 @@ bool health_disk_is_degraded(const struct host_disk_report *disk, char text[EVEN
 	text[0] = 0;
 	if (disk->state == HOST_DISK_FULL)
 		add_reason(text, "the disk tier is full: %s", disk->text);
+	if (disk->state == HOST_DISK_FAILING)
+		add_reason(text, "the disk tier fails: %s", disk->text);
 	if (disk->state == HOST_DISK_CLOSED)
 		add_reason(text, "the disk tier is closed: %s", disk->text);
 	if (disk->state == HOST_DISK_REFUSED)

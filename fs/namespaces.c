@@ -495,7 +495,7 @@ void namespaces_restore(struct namespaces *n)
 			log_error("namespace %s is not made again: %s", e->d_name, why.text);
 		else
 			log_info("namespace %s is made again%s", e->d_name,
-				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL ? "" : ", empty");
+				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_FAILING ? "" : ", empty");
 	}
 	if (d)
 		closedir(d);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "fs/deaths.h"
+#include "fs/disk_folder.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/memory_limit.h"
@@ -47,6 +48,7 @@ struct parent {
 	pid_t child;
 	bool ready;       /* READY came from the present serving process */
 	bool stopping;    /* a signal asked for the end */
+	bool taken_away;  /* the present mount, by us, since its serving process was half dead */
 	bool not_begun;   /* the start failed: nothing was ever served */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	uint64_t stop_ms; /* that it was given after STOP */
@@ -177,7 +179,7 @@ static int start_serving(struct parent *p, struct why *why)
 		close(pair[1]);
 		return why_set(why, errno, "pipe: %s", strerror(errno));
 	}
-	p->ready = false;
+	p->ready = p->taken_away = false;
 	p->populating = p->restarts > 0; /* it begins with that, and says when it is over */
 	p->partial = 0;
 	p->line_count = 0;
@@ -192,6 +194,15 @@ static int start_serving(struct parent *p, struct why *why)
 	return p->child < 0 ? why_set(why, errno, "fork: %s", strerror(errno)) : 0;
 }
 
+/* Whoever waits for the start sees what the serving process warns of, and does not read the log. */
+static void show_warning(const struct parent *p, const char *line)
+{
+	const char *text = strstr(line, " warning: ");
+
+	if (p->terminal >= 0 && text)
+		dprintf(p->terminal, "prefixfsd: %s\n", text + 1);
+}
+
 static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
@@ -199,6 +210,7 @@ static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
 
 		if (text[i] == '\n') {
 			line[p->partial] = 0;
+			show_warning(p, line);
 			p->partial = 0;
 			p->line_count++;
 		} else if (p->partial < LINE_BYTES - 1) {
@@ -254,6 +266,7 @@ static void read_keeper(struct parent *p)
 		switch (m.kind) {
 		case KEEPER_READY:
 			p->ready = true;
+			copy_log(p); /* whoever waits is to see what it warned of before that */
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
 			release_launcher(p);
 			break;
@@ -347,6 +360,12 @@ static bool half_dead(pid_t child)
 	return strstr(text, "\nState:\tZ") || strstr(text, "\nCoreDumping:\t1");
 }
 
+/* By a signal, or by an unmount: whoever took the mount away, if it was not us, wants no other one. */
+static bool told_to_stop(const struct parent *p)
+{
+	return p->stopping || (!p->taken_away && !mount_present(p->config, p->device));
+}
+
 /* Called about once a second: ends the connection of a process that was half dead twice in a row. */
 static void free_half_dead(struct parent *p)
 {
@@ -354,6 +373,7 @@ static void free_half_dead(struct parent *p)
 	if (p->half_dead != 2)
 		return;
 	log_error("the serving process died and cannot end; its connection is ended");
+	p->taken_away = told_to_stop(p) ? p->taken_away : true;
 	mount_remove(p->config, p->device, true);
 	mount_abort(p->abort); /* a mount that was detached is not there to be removed */
 }
@@ -533,8 +553,9 @@ static int judge(struct parent *p, int status)
 	char how[128], sentence[512];
 	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 	bool refused = !p->ready && WIFEXITED(status) && WEXITSTATUS(status) == SERVE_EXIT_REFUSED;
+	bool told = told_to_stop(p);
 
-	if (clean && (p->stopping || !mount_present(p->config, p->device))) {
+	if (clean && told) {
 		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);
 		return 0;
 	}
@@ -551,8 +572,10 @@ static int judge(struct parent *p, int status)
 		return 1;
 	}
 	say(p, sentence);
-	if (p->stopping)
+	if (told) {
+		log_info("it was told to stop and is not started again");
 		return 1;
+	}
 	return judge_deaths(p, killed(status) && p->populating, how);
 }
 
@@ -602,6 +625,8 @@ static int run_here(struct parent *p)
 		r = check_budget(p->config, &why);
 	if (!r)
 		r = mount_check(p->config, &why);
+	if (!r)
+		r = disk_folder_check(p->config, &why);
 	if (!r)
 		r = rundir_init(&p->dir, p->config->run_dir, p->config->mountpoint, &why);
 	if (!r)

@@ -124,7 +124,7 @@ static int judge_disk(struct fs *fs, struct why *why)
 	struct host_disk_report disk;
 
 	host_disk_report(fs->host, &disk);
-	fs->disk = disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_CLOSED;
+	fs->disk = disk.state != HOST_DISK_NONE && disk.state != HOST_DISK_REFUSED;
 	if (disk.state == HOST_DISK_REFUSED)
 		log_warning("there is no disk tier, memory runs alone: %s", disk.text);
 	if (disk.state == HOST_DISK_OK && fs->config->disk_io == CONFIG_DISK_URING && !disk.uring)
@@ -271,10 +271,13 @@ static void write_down(struct fs *fs)
 {
 	bool newest;
 	uint64_t seconds = config_drain_s(fs->config, &newest), left = 0, began = clock_now_ns();
+	struct host_disk_report disk;
 	struct why why = WHY_INIT;
 
 	if (!seconds || atomic_load(&fs->orphaned))
 		return;
+	host_disk_report(fs->host, &disk);
+	log_info("writing %" PRIu64 " MiB down, for at most %" PRIu64 " s", (disk.dirty_bytes + (1u << 20) - 1) >> 20, seconds);
 	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull,
 		may_go_on, fs, &left, &why);
 	uint64_t took_ms = (clock_now_ns() - began) / 1000000;

@@ -11,6 +11,7 @@ const char *tiers_state_name(enum host_disk_state state)
 		[HOST_DISK_NONE] = "none",
 		[HOST_DISK_OK] = "ok",
 		[HOST_DISK_FULL] = "full",
+		[HOST_DISK_FAILING] = "failing",
 		[HOST_DISK_CLOSED] = "closed",
 		[HOST_DISK_REFUSED] = "refused",
 	};

@@ -15,6 +15,11 @@
  *
  * The database is never mapped (a read error would be SIGBUS) and its file is never opened here but through sqlite: closing
  * another descriptor of it would drop sqlite's locks.
+ *
+ * The journal's index, -shm, is mapped, since others may read meanwhile: where the file system takes no write any more (the file
+ * was made immutable, the disk is gone) touching it is SIGBUS. So all of sqlite that may touch it runs under a guard, and a database
+ * that was left in the middle is lost: nothing calls sqlite with it again, it stays as it is until the process ends, and the mark
+ * that it is open lets the next one know.
  */
 #include "index/catalogue_private.h"
 
@@ -23,6 +28,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +37,7 @@
 #include <unistd.h>
 
 #include "store/base/cleanup.h"
+#include "store/base/guard.h"
 
 #define APPLICATION 0x50465343 /* "PFSC" */
 #define VERSION 1
@@ -85,7 +93,34 @@ struct catalogue_db {
 	sqlite3_stmt *statement[STATEMENTS];
 	struct catalogue_db_state state;
 	bool damaged;
+	bool lost; /* left in the middle of a call of sqlite */
+	struct catalogue_db *next_lost;
 };
+
+/* Those that were given back; what they hold is not to be freed, and is to be found by who looks for leaks. */
+static struct catalogue_db *_Atomic all_lost;
+
+/* ---- where the index cannot be touched ----------------------------------------------------------------------------- */
+
+/* Calls @function(@context) with any byte guarded: of what may fault sqlite's index is all that this thread touches. */
+static bool guarded(struct catalogue_db *db, void (*function)(void *context), void *context, struct why *why)
+{
+	if (!db->lost && !guard_run(function, context, NULL, SIZE_MAX))
+		return true;
+	db->lost = true;
+	why_set(why, EIO, "the catalogue %s cannot be used any more: the index of its journal, %s-shm, cannot be written or read", db->path,
+		db->path);
+	return false;
+}
+
+static void keep_lost(struct catalogue_db *db)
+{
+	struct catalogue_db *first = atomic_load(&all_lost);
+
+	do
+		db->next_lost = first;
+	while (!atomic_compare_exchange_weak(&all_lost, &first, db));
+}
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -427,7 +462,7 @@ static void measure(struct catalogue_db *db)
 
 	db->state.wal_bytes = stat(db->wal, &st) ? 0 : (uint64_t)st.st_size;
 	db->state.memory_bytes = sizeof(*db);
-	if (!db->sqlite)
+	if (!db->sqlite || db->lost)
 		return;
 	for (unsigned i = 0; i < 3; i++) {
 		int now = 0, most = 0;
@@ -437,12 +472,43 @@ static void measure(struct catalogue_db *db)
 	}
 }
 
+static void disconnect_guarded(void *context)
+{
+	disconnect(context);
+}
+
 static void db_free(struct catalogue_db *db)
 {
-	disconnect(db);
+	if (!guarded(db, disconnect_guarded, db, NULL)) {
+		keep_lost(db);
+		return;
+	}
 	free(db->path);
 	free(db->wal);
 	free(db);
+}
+
+struct opening {
+	struct catalogue_db *db;
+	bool fresh, behind;
+	struct why why;
+	int r;
+};
+
+static void open_guarded(void *context)
+{
+	struct opening *o = context;
+
+	o->r = open_there(o->db, &o->fresh, &o->behind, &o->why);
+	if (o->r == -EINVAL) {
+		struct why why_anew = WHY_INIT;
+
+		o->r = make_anew(o->db, &why_anew);
+		if (o->r)
+			o->why = why_anew;
+		o->fresh = true;
+		o->behind = false;
+	}
 }
 
 int catalogue_db_open(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], struct catalogue_db **ret, bool *fresh,
@@ -460,21 +526,18 @@ int catalogue_db_open(const char *path, const uint8_t identity[32], const uint8_
 	}
 	memcpy(db->identity, identity, sizeof(db->identity));
 	memcpy(db->fingerprint, fingerprint, sizeof(db->fingerprint));
-	int r = open_there(db, fresh, behind, why);
+	struct opening o = {.db = db, .why = WHY_INIT};
 
-	if (r == -EINVAL) {
-		struct why why_anew = WHY_INIT;
-
-		r = make_anew(db, &why_anew);
-		if (r && why)
-			*why = why_anew;
-		*fresh = true;
-		*behind = false;
-	}
-	if (r) {
+	if (!guarded(db, open_guarded, &o, &o.why))
+		o.r = -EIO;
+	if (why && o.why.error) /* of one that was made anew: what was wrong with the one before it */
+		*why = o.why;
+	if (o.r) {
 		db_free(db);
-		return r;
+		return o.r;
 	}
+	*fresh = o.fresh;
+	*behind = o.behind;
 	measure(db);
 	*ret = db;
 	return 0;
@@ -553,37 +616,65 @@ static int read_row(sqlite3_stmt *s, struct arrays *a, struct catalogue_row *ret
 	return 0;
 }
 
-/* Negative with a sentence; EINVAL: damaged. */
+/* The next row of @sql, which is prepared first; a row's arrays lie in sqlite's own memory. */
+struct reading {
+	struct catalogue_db *db;
+	const char *sql;
+	sqlite3_stmt *s;
+	int result;
+};
+
+static void read_next(void *context)
+{
+	struct reading *reading = context;
+
+	if (!reading->s)
+		reading->result = sqlite3_prepare_v2(reading->db->sqlite, reading->sql, -1, &reading->s, NULL);
+	if (reading->result == SQLITE_OK)
+		reading->result = sqlite3_step(reading->s);
+}
+
+static void read_end(void *context)
+{
+	struct reading *reading = context;
+
+	sqlite3_finalize(reading->s);
+}
+
+/* Negative with a sentence; EINVAL: damaged. @row is called outside of the guard: it may do what it likes. */
 static int load_rows(struct catalogue_db *db, bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
 {
-	sqlite3_stmt *s = NULL;
+	struct reading reading = {
+		.db = db,
+		.sql = "SELECT id, nonce, endpoint, parent, start, consumed, pages, file_bytes, flags, generation, created,"
+		       " written, whole_id, whole_count, alias, absent, keys, file_pages FROM records ORDER BY id DESC",
+	};
 	struct arrays a = {0};
 	struct catalogue_row r;
 	uint64_t rows = 0;
 	int error = 0;
-	int result = sqlite3_prepare_v2(db->sqlite,
-					"SELECT id, nonce, endpoint, parent, start, consumed, pages, file_bytes, flags, generation, created,"
-					" written, whole_id, whole_count, alias, absent, keys, file_pages FROM records ORDER BY id DESC",
-					-1, &s, NULL);
 
-	while (result == SQLITE_OK && (result = sqlite3_step(s)) == SQLITE_ROW) {
-		result = SQLITE_OK;
-		error = read_row(s, &a, &r);
+	while (guarded(db, read_next, &reading, why) && reading.result == SQLITE_ROW) {
+		reading.result = SQLITE_OK;
+		error = read_row(reading.s, &a, &r);
 		if (error)
 			break;
 		rows++;
 		if (!row(context, &r))
 			break;
 	}
-	if (result == SQLITE_DONE)
+	if (db->lost)
+		error = -EIO;
+	else if (reading.result == SQLITE_DONE)
 		db->state.rows = rows;
-	else if (result != SQLITE_OK)
-		error = db_why(db, why, result, "read");
+	else if (reading.result != SQLITE_OK)
+		error = db_why(db, why, reading.result, "read");
 	else if (error == -ENOMEM)
 		why_set(why, ENOMEM, "no memory for row %" PRIu64 " of the catalogue %s", r.id, db->path);
 	else if (error)
 		why_set(why, -error, "the catalogue %s is damaged: row %" PRIu64 " has impossible columns", db->path, r.id);
-	sqlite3_finalize(s);
+	if (!guarded(db, read_end, &reading, why))
+		error = -EIO;
 	free(a.keys);
 	free(a.alias);
 	return error;
@@ -789,26 +880,44 @@ static bool journal_fits(struct catalogue_db *db, uint64_t wal_most)
 	return db->state.wal_bytes <= wal_most;
 }
 
+struct writing {
+	struct catalogue_db *db;
+	const struct change *first;
+	bool behind;
+	uint64_t wal_most;
+	struct why *why;
+	enum catalogue_db_result result;
+};
+
+static void write_guarded(void *context)
+{
+	struct writing *w = context;
+	struct catalogue_db *db = w->db;
+
+	if (journal_fits(db, w->wal_most)) {
+		w->result = result_of(db, transact(db, w->first, w->behind, w->why));
+		return;
+	}
+	why_set(w->why, EFBIG, "the journal of %s has %" PRIu64 " bytes, over %" PRIu64 ": somebody reads it for long", db->path,
+		db->state.wal_bytes, w->wal_most);
+	w->result = CATALOGUE_DB_JOURNAL;
+	if (!db->state.behind)
+		transact(db, NULL, true, NULL);
+}
+
 enum catalogue_db_result catalogue_db_write(struct catalogue_db *db, const struct change *first, bool behind, uint64_t wal_most,
 					    struct why *why)
 {
-	enum catalogue_db_result result;
+	struct writing w = {.db = db, .first = first, .behind = behind, .wal_most = wal_most, .why = why};
 
 	if (db->damaged) {
 		why_set(why, EINVAL, "the catalogue %s is damaged", db->path);
 		return CATALOGUE_DB_DAMAGED;
 	}
-	if (journal_fits(db, wal_most)) {
-		result = result_of(db, transact(db, first, behind, why));
-	} else {
-		why_set(why, EFBIG, "the journal of %s has %" PRIu64 " bytes, over %" PRIu64 ": somebody reads it for long", db->path,
-			db->state.wal_bytes, wal_most);
-		result = CATALOGUE_DB_JOURNAL;
-		if (!db->state.behind)
-			transact(db, NULL, true, NULL);
-	}
+	if (!guarded(db, write_guarded, &w, why))
+		w.result = CATALOGUE_DB_DAMAGED;
 	measure(db);
-	return result;
+	return w.result;
 }
 
 void catalogue_db_interrupt(struct catalogue_db *db)
@@ -840,14 +949,26 @@ static void mark_closed(struct catalogue_db *db, bool behind)
 		run(db, ROLLBACK);
 }
 
+struct closing {
+	struct catalogue_db *db;
+	bool behind;
+};
+
+static void close_guarded(void *context)
+{
+	struct closing *closing = context;
+
+	if (closing->db->damaged)
+		set_aside(closing->db, NULL);
+	else
+		mark_closed(closing->db, closing->behind);
+}
+
 void catalogue_db_close(struct catalogue_db **pointer, bool behind)
 {
-	struct catalogue_db *db = *pointer;
+	struct closing closing = {.db = *pointer, .behind = behind};
 
 	*pointer = NULL;
-	if (db->damaged)
-		set_aside(db, NULL);
-	else
-		mark_closed(db, behind);
-	db_free(db);
+	guarded(closing.db, close_guarded, &closing, NULL);
+	db_free(closing.db);
 }

@@ -124,10 +124,11 @@ struct space_access {
 
 /* ---- the disk tier as a whole (docs/disk.md) ------------------------------------------------------------------ */
 
-enum host_disk_state { HOST_DISK_NONE, HOST_DISK_OK, HOST_DISK_FULL, HOST_DISK_CLOSED, HOST_DISK_REFUSED };
+enum host_disk_state { HOST_DISK_NONE, HOST_DISK_OK, HOST_DISK_FULL, HOST_DISK_FAILING, HOST_DISK_CLOSED, HOST_DISK_REFUSED };
 
 struct host_disk_report {
-	enum host_disk_state state; /* NONE: not asked for; FULL: writes are refused and tried again; CLOSED, REFUSED: see text */
+	enum host_disk_state state; /* NONE: not asked for; FULL: writes find no room and are tried again;
+				     * FAILING: likewise, but something else is wrong; CLOSED, REFUSED: see text */
 	char text[200];             /* what is wrong, or empty */
 	const char *path;
 	uint64_t limit_bytes, used_bytes; /* of record files, as they will be when the work given has ended */

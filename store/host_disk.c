@@ -277,8 +277,8 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	ret->clean_bytes += t->clean_bytes;
 	if (t->closed)
 		ret->state = HOST_DISK_CLOSED;
-	else if (t->error && ret->state == HOST_DISK_OK)
-		ret->state = HOST_DISK_FULL;
+	else if (t->error && ret->state != HOST_DISK_CLOSED)
+		ret->state = t->error == ENOSPC || t->error == EDQUOT ? HOST_DISK_FULL : HOST_DISK_FAILING;
 	if (t->error || t->closed)
 		snprintf(ret->text, sizeof(ret->text), "%s", t->error_text);
 	lock_drop(&space->lock);

@@ -43,7 +43,7 @@ static void note_failure(struct tiering *t, int error, bool read)
 		t->retry_ns = now + t->retry_pause_ns;
 	}
 	t->full |= lacks_room(error);
-	snprintf(t->error_text, sizeof(t->error_text), "%s: %s", read ? "reading a record file" : "writing a record file", strerror(-error));
+	snprintf(t->error_text, sizeof(t->error_text), "a record file cannot be %s: %s", read ? "read" : "written", strerror(-error));
 	if (!lacks_room(error)) {
 		t->failing_since_ns = t->failures ? t->failing_since_ns : now;
 		t->failures++;

@@ -150,8 +150,9 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 	} while (r < 0 && errno == EINTR);
 	if (r > 0)
 		return 0;
-	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s: kill %ld ends it", pid,
-		(unsigned long long)seconds, pid);
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s: it may still be writing to "
+			"the disk tier, as its log says; kill %ld ends it, a second one without what is not written",
+		pid, (unsigned long long)seconds, pid);
 }
 
 int command_unmount(const struct command *self, int argc, char **argv)

@@ -193,16 +193,58 @@ def test_an_unwritable_folder_leaves_memory(daemon, folder):
     assert "state=refused" in d.read("tiers")
 
 
-def test_a_missing_folder_leaves_memory(daemon, folder):
-    d = daemon("--disk", os.path.join(folder, "none"))
+def test_a_folder_that_cannot_be(daemon, folder):
+    none, file = os.path.join(folder, "none"), os.path.join(folder, "file")
+    assert refusal(daemon, "--disk", none) == f"prefixfsd: disk: {none}: No such file or directory; make the folder first\n"
+    with open(file, "x", encoding="utf-8"):
+        pass
+    assert refusal(daemon, "--disk", file) == f"prefixfsd: disk: {file} is not a directory\n"
+    d = daemon(start=False)
+    mount = os.path.realpath(d.mount)
+    above = os.path.dirname(mount)
+    for disk_folder, said in (mount, f"{mount} is the mount point"), (above, f"the mount point {mount} lies in {above}"):
+        r = subprocess.run([d.program, *d.options, "--disk", disk_folder, d.mount], capture_output=True, text=True, timeout=20,
+                           check=False)
+        assert r.returncode == 1 and r.stderr.startswith(f"prefixfsd: disk: {said}; "), r
+
+
+def test_a_folder_that_cannot_be_used_leaves_memory(daemon, folder):
+    os.mkdir(os.path.join(folder, "lock"))
+    d = daemon("--disk", folder)
     disk.need(d)
     assert disk.tier(d)["state"] == "refused"
     first = d.read("health").splitlines()[0]
-    assert first.startswith("degraded: there is no disk tier: ") and "none" in first
+    assert first.startswith("degraded: there is no disk tier: ") and folder in first
     assert "there is no disk tier, memory runs alone" in d.log()
     d.namespace("x")
     put(d)
     assert get(d) == bytes_of(keys_of(1))
+
+
+def test_the_start_warns_of_a_folder_that_cannot_be_used(daemon, folder, program):
+    os.mkdir(os.path.join(folder, "lock"))
+    d = daemon(start=False)
+    options = [o for o in d.options if o not in ("-f", "--foreground")]
+    r = subprocess.run([program("prefixfs"), "mount", *options, "--disk", folder, d.mount], capture_output=True, text=True,
+                       timeout=20, check=False)
+    try:
+        assert r.returncode == 0, r
+        assert r.stderr.startswith("prefixfsd: warning: there is no disk tier, memory runs alone: ") and folder in r.stderr
+    finally:
+        subprocess.run([program("prefixfs"), "unmount", d.mount], check=True)
+
+
+def test_a_death_after_the_unmount_is_the_end(daemon, folder):
+    d = daemon("--disk", folder, "--disk-fault", "write:EIO", "--drain", "full")
+    disk.need(d)
+    d.namespace("x")
+    put(d)
+    serving = d.serving()
+    subprocess.run(["fusermount3", "-u", d.mount], check=True)
+    wait_for(lambda: "MiB down, for at most 60 s" in d.log(), 5 * d.slower, "writing down")
+    os.kill(serving, signal.SIGKILL)
+    assert d.process.wait(5 * d.slower) == 1
+    assert "starting again" not in d.log() and not os.path.ismount(d.mount)
 
 
 def test_the_figures(with_disk):

@@ -5,10 +5,13 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 
+#include "store/base/guard.h"
 #include "tests/unit/catalogue_world.h"
 
 /* One sqlite3 program with its pipes. */
@@ -389,8 +392,64 @@ static void test_table_goes(void **state)
 	assert_true(w->fresh);
 }
 
+/* What the guard does with SIGBUS: cmocka takes the signal for itself at the beginning of each test. */
+static struct sigaction of_guard;
+
+static void nothing(void *context)
+{
+}
+
+/* The file's flags as lsattr has them; false: this file system or this user cannot. */
+static bool immutable(const struct world *w, bool on)
+{
+	static const char *const parts[] = {"", "-wal", "-shm"};
+	bool done = true;
+
+	for (unsigned i = 0; i < 3; i++) {
+		char path[128];
+		int flags = 0;
+
+		snprintf(path, sizeof(path), "%s%s", w->path, parts[i]);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		done &= fd >= 0 && !ioctl(fd, FS_IOC_GETFLAGS, &flags);
+		flags = on ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+		done &= fd >= 0 && !ioctl(fd, FS_IOC_SETFLAGS, &flags);
+		if (fd >= 0)
+			close(fd);
+	}
+	return done;
+}
+
+/* sqlite's index of the journal is mapped: what cannot be written there any more is an error of the catalogue, not a signal. */
+static void test_index_cannot_be_written(void **state)
+{
+	struct world *w = *state;
+
+	world_open(w);
+	assert_true(world_add(w, 1));
+	world_flush(w);
+	if (!immutable(w, true)) {
+		immutable(w, false);
+		skip();
+	}
+	sigaction(SIGBUS, &of_guard, NULL);
+	assert_true(world_add(w, 2));
+	bool flushed = catalogue_flush(w->catalogue, 20 * SECOND);
+	struct catalogue_report report = world_report(w);
+
+	world_close(w);
+	assert_true(immutable(w, false));
+	assert_false(flushed);
+	assert_true(report.failed);
+	assert_true(report.behind);
+	assert_non_null(strstr(report.error, w->path));
+}
+
 int main(void)
 {
+	guard_run(nothing, NULL, NULL, 0);
+	sigaction(SIGBUS, NULL, &of_guard);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_questions, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_told_behind, world_setup, world_teardown),
@@ -400,6 +459,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_other_schemas, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_impossible_rows, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_table_goes, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_index_cannot_be_written, world_setup, world_teardown),
 	};
 
 	if (system("sqlite3 -version >/dev/null 2>&1") != 0)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +18,7 @@
 #include "fs/buffers.h"
 #include "fs/config.h"
 #include "fs/deaths.h"
+#include "fs/disk_folder.h"
 #include "fs/handles.h"
 #include "fs/keeper.h"
 #include "fs/node.h"
@@ -439,6 +441,45 @@ static void test_deaths_while_populating(void **state)
 	assert_int_equal(d.populating, 0);
 }
 
+/* ---- the folder of record files -------------------------------------------------------------------------------- */
+
+static int folder_check(struct config *config, const char *disk, const char *mount, struct why *why)
+{
+	*why = (struct why)WHY_INIT;
+	snprintf(config->disk, sizeof(config->disk), "%s", disk);
+	snprintf(config->mountpoint, sizeof(config->mountpoint), "%s", mount);
+	return disk_folder_check(config, why);
+}
+
+static void test_disk_folder(void **state)
+{
+	static struct config config;
+	char folder[] = "/tmp/prefixfs-folder-XXXXXX", path[64], below[64], twin[64];
+	struct why why;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/kv", folder);
+	snprintf(below, sizeof(below), "%s/link", folder);
+	snprintf(twin, sizeof(twin), "%s/k", folder);
+	assert_int_equal(mkdir(path, 0700) | symlink(path, below), 0);
+	assert_int_equal(folder_check(&config, "", path, &why), 0);
+	assert_int_equal(folder_check(&config, path, "/elsewhere", &why), 0);
+	assert_int_equal(folder_check(&config, path, twin, &why), 0);
+	assert_int_equal(folder_check(&config, path, path, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "is the mount point"));
+	assert_int_equal(folder_check(&config, below, path, &why), -EINVAL);
+	assert_int_equal(folder_check(&config, path, folder, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "lies below the mount point"));
+	assert_int_equal(folder_check(&config, folder, path, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "the mount point"));
+	assert_int_equal(folder_check(&config, "/", path, &why), -EINVAL);
+	assert_int_equal(folder_check(&config, twin, "/elsewhere", &why), -ENOENT);
+	assert_non_null(strstr(why.text, twin));
+	assert_int_equal(folder_check(&config, "/dev/null", "/elsewhere", &why), -ENOTDIR);
+	assert_int_equal(folder_check(&config, "/dev/null/x", "/elsewhere", &why), -ENOTDIR);
+	assert_int_equal(unlink(below) | rmdir(path) | rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_deaths_while_populating),
 		cmocka_unit_test(test_rundir),
 		cmocka_unit_test(test_rundir_keeps_the_reason),
+		cmocka_unit_test(test_disk_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

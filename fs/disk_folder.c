@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/disk_folder.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Is @path, resolved, @folder or something in it? */
+static bool within(const char *path, const char *folder)
+{
+	size_t bytes = strlen(folder);
+
+	return !strncmp(path, folder, bytes) && (!path[bytes] || path[bytes] == '/' || (bytes && folder[bytes - 1] == '/'));
+}
+
+static int check_place(const char *disk, const char *mount, struct why *why)
+{
+	if (!strcmp(disk, mount))
+		return why_set(why, EINVAL, "disk: %s is the mount point; its files need a folder elsewhere", disk);
+	if (within(disk, mount))
+		return why_set(why, EINVAL, "disk: %s lies below the mount point %s; its files need a folder elsewhere", disk, mount);
+	if (within(mount, disk))
+		return why_set(why, EINVAL, "disk: the mount point %s lies in %s; its files need a folder of their own", mount, disk);
+	return 0;
+}
+
+int disk_folder_check(const struct config *config, struct why *why)
+{
+	char resolved[PATH_MAX];
+	struct stat st;
+
+	if (!config->disk[0])
+		return 0;
+	if (stat(config->disk, &st) != 0) {
+		if (errno != ENOENT && errno != ENOTDIR)
+			return 0;
+		return why_set(why, errno, "disk: %s: %s; make the folder first", config->disk, strerror(errno));
+	}
+	if (!S_ISDIR(st.st_mode))
+		return why_set(why, ENOTDIR, "disk: %s is not a directory", config->disk);
+	return realpath(config->disk, resolved) ? check_place(resolved, config->mountpoint, why) : 0;
+}
