@@ -64,6 +64,8 @@ bool health_disk_is_degraded(const struct host_disk_report *disk, char text[EVEN
 		add_reason(text, "the disk tier is closed: %s", disk->text);
 	if (disk->state == HOST_DISK_REFUSED)
 		add_reason(text, "there is no disk tier: %s", disk->text);
+	if (disk->unused_folders)
+		add_reason(text, "%" PRIu64 " folders of the disk have no namespace, %s", disk->unused_folders, disk->unused_text);
 	if (disk->read_errors)
 		add_reason(text, "%" PRIu64 " reads of the disk tier failed", disk->read_errors);
 	if (disk->checksum_errors)

@@ -17,6 +17,7 @@
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/disk.h"
 
 #define LOOK_AGAIN_NS 1000000000ull /* a wait for the turn ends after this and looks again */
 
@@ -382,6 +383,7 @@ static bool is_there(struct namespaces *n, const char *name)
 
 /* What the disk holds, until all of it is known. */
 struct found {
+	struct host *host;
 	unsigned count;
 	struct found_one {
 		char name[HOST_MAX_NAME + 1];
@@ -412,15 +414,26 @@ static void note_found(void *context, const char *name, const char *text, size_t
 	snprintf(one->name, sizeof(one->name), "%s", name);
 }
 
+/* It is counted, and told by health until it is mended. */
+static void note_damaged(void *context, const char *folder, const char *text)
+{
+	struct found *found = context;
+
+	log_warning("the folder %s of the disk has no namespace, its files stay unused: %s", folder, text);
+	host_disk_unused(found->host, folder, text);
+}
+
 /* Takes its layout over. */
 static void restore_found(struct namespaces *n, struct found_one *one)
 {
 	struct layout *layout = one->layout;
 	struct why why = WHY_INIT;
 	struct space *space = NULL;
+	char folder[DISK_DIR_NAME_BYTES];
 	uint64_t number;
 
 	one->layout = NULL;
+	disk_dir_name(folder, layout);
 	if (is_there(n, one->name)) {
 		judge_clash(n, one->name, layout);
 		layout_free(&layout);
@@ -432,6 +445,7 @@ static void restore_found(struct namespaces *n, struct found_one *one)
 	if (r) {
 		space_unref(&space);
 		log_error("namespace %s is not made again from the disk: %s", one->name, why.text);
+		host_disk_unused(n->fs->host, folder, why.text);
 		return;
 	}
 	remember(n, number);
@@ -459,9 +473,9 @@ static bool floors_fit(struct namespaces *n, const struct found *found)
  * those that asked for one have it, as far as they fit, and the others share what is left as new ones would. */
 static void restore_from_disk(struct namespaces *n)
 {
-	struct found found = {0};
+	struct found found = {.host = n->fs->host};
 
-	host_disk_spaces(n->fs->host, note_found, &found);
+	host_disk_spaces(n->fs->host, note_found, note_damaged, &found);
 	bool fit = floors_fit(n, &found);
 	for (int own = 1; own >= 0; own--)
 		for (unsigned i = 0; i < found.count; i++) {

@@ -36,9 +36,9 @@ static void print_disk(struct fs *fs, FILE *to)
 		return;
 	fprintf(to,
 		"disk bytes=%" PRIu64 " used=%" PRIu64 " state=%s files=%" PRIu64 " dirty=%" PRIu64 " clean=%" PRIu64
-		" foreign_files=%" PRIu64 " fs_free=%" PRIu64 " fs_bytes=%" PRIu64,
+		" foreign_files=%" PRIu64 " foreign_bytes=%" PRIu64 " fs_free=%" PRIu64 " fs_bytes=%" PRIu64,
 		d.limit_bytes, d.used_bytes, tiers_state_name(d.state), d.files, d.dirty_bytes, d.clean_bytes,
-		d.foreign_files, d.free_bytes, d.total_bytes);
+		d.foreign_files, d.foreign_bytes, d.free_bytes, d.total_bytes);
 	fprintf(to,
 		" read=%" PRIu64 " written=%" PRIu64 " reads=%" PRIu64 " writes=%" PRIu64 " read_errors=%" PRIu64
 		" write_errors=%" PRIu64 " checksum_errors=%" PRIu64,

@@ -158,6 +158,11 @@ static int errno_of(const struct catalogue_db *db, int result)
 static int db_why(const struct catalogue_db *db, struct why *why, int result, const char *what)
 {
 	int error = errno_of(db, result);
+
+	if (db->sqlite && sqlite3_errcode(db->sqlite) == SQLITE_OK) { /* it opened it, but not as we need it: it has no words for that */
+		error = access(db->path, R_OK | W_OK) ? errno : error;
+		return why_set(why, error, "cannot %s the catalogue %s: %s", what, db->path, strerror(error));
+	}
 	const char *said = db->sqlite ? sqlite3_errmsg(db->sqlite) : sqlite3_errstr(result);
 
 	if ((result & 0xff) == SQLITE_IOERR || (result & 0xff) == SQLITE_CANTOPEN)

@@ -72,9 +72,17 @@ bool disk_uses_uring(const struct disk *disk);
 /* Finds or makes the folder of @layout's namespace; removes *.tmp. EBUSY while it is open or being removed. @segment: NULL while
  * there is none (tools); it is mapped here, once. Both outlive the dir. Blocks. */
 int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment *segment, struct disk_dir **ret, struct why *why);
-/* No job of it may be under way, its pieces are dropped. With @remove the folder goes, namespace.json first, with everything in it
- * but record files of another writer or of a newer version, and what else is not ours. Blocks. */
+/* No job of it may be under way, its pieces are dropped. With @remove the folder goes, set aside first, with everything in it
+ * but record files of another writer or of a newer version, and what else is not ours: they keep the folder, without its
+ * namespace.json. Blocks. */
 void disk_dir_close(struct disk_dir **dir, bool remove);
+/* The first half of a removal, which is quick whatever there is in the folder: it is renamed to "<name>.<number>.gone" and its segment let
+ * go, so that another namespace of the layout can be opened. The second is disk_dir_close(, true), which needs the layout. Blocks. */
+void disk_dir_set_aside(struct disk_dir *dir);
+bool disk_is_folder(const char *name); /* is that a name of a namespace's folder? Any thread */
+bool disk_is_gone(const char *name); /* is that such a folder's name? Any thread */
+/* The rest of a removal that a death ended; @layout: of its namespace.json, which goes last, or NULL. Nobody else removes it. Blocks. */
+void disk_remove_gone(struct disk *disk, const char *name, const struct layout *layout);
 void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout); /* of the namespace's folder; any thread */
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);
@@ -97,6 +105,9 @@ struct disk_file_info {
 	void *segment;  /* key segment; record_file_read_keys */
 };
 int disk_file_look(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, struct disk_file_info *ret, struct why *why);
+
+/* Length of a file; 0: it is not there. Blocks. */
+uint64_t disk_file_bytes(const struct disk_dir *dir, uint64_t consumed, const struct key *endpoint);
 
 /* Bytes of a file as they lie there, unchecked, through the page cache. 0 at the end; -ENOENT, -EIO. Blocks. */
 ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes);

@@ -49,17 +49,6 @@ bool check_go_on(struct check *check)
 
 /* ---- which folders are namespaces -------------------------------------------------------------------------------------- */
 
-/* Is @name what a namespace's folder is called? */
-static bool is_space(const char *name)
-{
-	size_t identity = strspn(name, "0123456789abcdef"), rest;
-
-	if (identity != 16 || name[identity] != '-')
-		return false;
-	rest = strspn(name + identity + 1, "0123456789abcdef");
-	return rest == 32 && !name[identity + 1 + rest];
-}
-
 /* Calls @space for each namespace's folder, in order of names; an error from it ends it. */
 static int each_space(struct check *check, int (*space)(struct check *check, const char *folder, int fd, struct why *why), struct why *why)
 {
@@ -72,11 +61,11 @@ static int each_space(struct check *check, int (*space)(struct check *check, con
 		char path[4096];
 
 		snprintf(path, sizeof(path), "%s/%s", check->path, names[i]->d_name);
-		cleanup(closep) int fd = r || !is_space(names[i]->d_name) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		cleanup(closep) int fd = r || !disk_is_folder(names[i]->d_name) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 		if (fd >= 0)
 			r = space(check, names[i]->d_name, fd, why);
-		else if (!r && is_space(names[i]->d_name) && errno != ENOTDIR && errno != ELOOP)
+		else if (!r && disk_is_folder(names[i]->d_name) && errno != ENOTDIR && errno != ELOOP)
 			check_tell(check, NULL, names[i]->d_name, "the folder cannot be opened: %s", strerrordesc_np(errno));
 		free(names[i]);
 	}
@@ -165,6 +154,7 @@ static int check_space(struct check *check, const char *folder, int fd, struct w
 
 	s.layout = read_layout(folder, fd, &damaged);
 	if (!s.layout) {
+		check->report->unreadable++;
 		check_tell(check, &s, "namespace.json",
 			"%s; without it nothing in the folder can be checked, repaired or rebuilt, and all of it is left alone",
 			damaged.text);

@@ -19,6 +19,7 @@
 #define FOLDERS 256u
 #define LIST_BYTES (256u << 10) /* of names, in one system call */
 #define NAME_IDENTITY 8u        /* bytes of the identity in a folder's name */
+#define GONE_TRIES 1000u        /* names of a folder that is removed: those that a death left may be in use */
 
 /* ---- names --------------------------------------------------------------------------------------------------------- */
 
@@ -338,12 +339,18 @@ static int make_folder(struct disk_dir *dir, struct why *why)
 	return r ? why_set(why, -r, "%s: its files cannot be listed: %s", dir->path, strerrordesc_np(-r)) : 0;
 }
 
+static void unmap(struct disk_dir *dir)
+{
+	if (dir->memory)
+		munmap(dir->memory, dir->memory_bytes);
+	dir->memory = NULL;
+}
+
 static void dir_free(struct disk_dir *dir)
 {
 	leave(dir);
 	closep(&dir->fd);
-	if (dir->memory)
-		munmap(dir->memory, dir->memory_bytes);
+	unmap(dir);
 	free(dir->columns);
 	free(dir->path);
 	free(dir);
@@ -438,16 +445,58 @@ static bool remove_name(void *context, int fd, const char *name)
 	return true;
 }
 
+bool disk_is_folder(const char *name)
+{
+	size_t identity = strspn(name, "0123456789abcdef");
+
+	return identity == 2 * NAME_IDENTITY && name[identity] == '-' && strlen(name) == DISK_DIR_NAME_BYTES - 1 &&
+	       strspn(name + identity + 1, "0123456789abcdef") == DISK_DIR_NAME_BYTES - 2 - identity;
+}
+
+/* What is being removed is "<folder's name>.<number>.gone". */
+bool disk_is_gone(const char *name)
+{
+	const size_t length = DISK_DIR_NAME_BYTES - 1;
+	size_t digits;
+
+	if (strlen(name) <= length || name[length] != '.' || strspn(name, "0123456789abcdef-") != length)
+		return false;
+	digits = strspn(name + length + 1, "0123456789");
+	return digits && !strcmp(name + length + 1 + digits, ".gone");
+}
+
+/* Another namespace can have the folder's name from then on. One that cannot be renamed is removed where it is. */
+static void rename_away(struct disk_dir *dir)
+{
+	struct disk *disk = dir->disk;
+
+	for (unsigned tries = 0; tries < GONE_TRIES && !dir->gone[0]; tries++) {
+		snprintf(dir->gone, sizeof(dir->gone), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
+		if (renameat2(disk->fd, dir->name, disk->fd, dir->gone, RENAME_NOREPLACE))
+			dir->gone[0] = 0;
+	}
+	if (!dir->gone[0])
+		unlinkat(dir->fd, "namespace.json", 0);
+	if (disk->durability == DISK_DURABILITY_DATA)
+		disk->ops->table->sync_dir(disk->ops, dir->gone[0] ? disk->fd : dir->fd);
+}
+
+/* Others' files are left alone, under the name that they had. */
+static void remove_folder(const struct disk_dir *dir)
+{
+	const char *name = dir->gone[0] ? dir->gone : dir->name;
+
+	if (unlinkat(dir->disk->fd, name, AT_REMOVEDIR) && dir->gone[0])
+		renameat2(dir->disk->fd, dir->gone, dir->disk->fd, dir->name, RENAME_NOREPLACE);
+}
+
 static void remove_all(struct disk_dir *dir)
 {
-	static const char *const ours[] = {"namespace.json", "namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
-		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
+	static const char *const ours[] = {"namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
+		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal",
+		"namespace.json"}; /* which says how to read the files of a folder that a death leaves behind */
 	struct disk_ops *ops = dir->disk->ops;
 
-	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
-		unlinkat(dir->fd, ours[i], 0);
-	if (dir->disk->durability == DISK_DURABILITY_DATA)
-		ops->table->sync_dir(ops, dir->fd);
 	each_file(dir, remove_name, dir);
 	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -459,7 +508,48 @@ static void remove_all(struct disk_dir *dir)
 		snprintf(folder, sizeof(folder), "%02x", i);
 		unlinkat(dir->fd, folder, AT_REMOVEDIR); /* one that has something left stays */
 	}
-	unlinkat(dir->disk->fd, dir->name, AT_REMOVEDIR);
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
+		unlinkat(dir->fd, ours[i], 0);
+	if (dir->disk->durability == DISK_DURABILITY_DATA)
+		ops->table->sync_dir(ops, dir->fd);
+	remove_folder(dir);
+}
+
+void disk_dir_set_aside(struct disk_dir *dir)
+{
+	lock_assert_none_held();
+	rename_away(dir);
+	leave(dir);
+	unmap(dir);
+	dir->aside = true;
+}
+
+void disk_remove_gone(struct disk *disk, const char *name, const struct layout *layout)
+{
+	char path[DISK_DIR_NAME_BYTES];
+	struct disk_dir dir = {.disk = disk, .layout = layout, .name = path};
+
+	lock_assert_none_held();
+	snprintf(path, sizeof(path), "%.*s", (int)DISK_DIR_NAME_BYTES - 1, name);
+	snprintf(dir.gone, sizeof(dir.gone), "%s", name);
+	dir.fd = openat(disk->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir.fd < 0)
+		return;
+	if (layout)
+		remove_all(&dir);
+	else
+		remove_folder(&dir);
+	closep(&dir.fd);
+}
+
+uint64_t disk_file_bytes(const struct disk_dir *dir, uint64_t consumed, const struct key *endpoint)
+{
+	char path[DISK_PATH_BYTES];
+	struct stat st;
+
+	lock_assert_none_held();
+	disk_path_of(path, consumed, endpoint, 0);
+	return fstatat(dir->fd, path, &st, AT_SYMLINK_NOFOLLOW) ? 0 : (uint64_t)st.st_size;
 }
 
 void disk_dir_close(struct disk_dir **dirp, bool remove)
@@ -470,6 +560,8 @@ void disk_dir_close(struct disk_dir **dirp, bool remove)
 	if (!dir)
 		return;
 	lock_assert_none_held();
+	if (remove && !dir->aside)
+		disk_dir_set_aside(dir);
 	if (remove)
 		remove_all(dir);
 	dir_free(dir);

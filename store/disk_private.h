@@ -68,6 +68,8 @@ struct disk_dir {
 	int fd;                      /* -1: being made */
 	char *memory;                /* the segment, mapped; NULL without one */
 	uint64_t memory_bytes;
+	bool aside;                  /* disk_dir_set_aside */
+	char gone[DISK_DIR_NAME_BYTES + 20]; /* what the folder is called then; empty: as before */
 };
 
 struct disk_counters { /* any thread */

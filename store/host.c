@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/base/clock.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
+
+#define HOST_GOING_NS 5000000000ull /* a creation waits so long for a removal */
 
 int host_new(const struct host_config *config, struct host **ret, struct why *why)
 {
@@ -26,6 +29,7 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 		return why_set(why, ENOMEM, "no memory for the host's tables");
 	host->config = *config;
 	lock_init(&host->lock, LOCK_HOST);
+	lock_cond_init(&host->gone);
 	budget_init(&host->budget, config->memory_bytes);
 	r = host_disk_open(host, why);
 	if (!r) {
@@ -35,6 +39,7 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 	}
 	if (r) {
 		budget_destroy(&host->budget);
+		lock_cond_destroy(&host->gone);
 		lock_destroy(&host->lock);
 		free(host);
 		return r;
@@ -90,6 +95,7 @@ void host_free(struct host **hp)
 	host_let_spaces_go(host);
 	host_disk_close(host);
 	budget_destroy(&host->budget);
+	lock_cond_destroy(&host->gone);
 	lock_destroy(&host->lock);
 	free(host);
 }
@@ -129,11 +135,27 @@ static struct space *host_find_locked(struct host *host, const char *name)
 	return NULL;
 }
 
-static int host_may_create(struct host *host, const char *name, struct why *why)
+/* Would they have one folder on the disk? */
+static bool same_folder(const struct space *space, const struct layout *layout)
+{
+	char one[DISK_DIR_NAME_BYTES], other[DISK_DIR_NAME_BYTES];
+
+	if (!space->host->disk)
+		return false;
+	disk_dir_name(one, space->layout);
+	disk_dir_name(other, layout);
+	return !strcmp(one, other);
+}
+
+static int host_may_create(struct host *host, const char *name, const struct layout *layout, struct why *why)
 {
 	lock_assert_held(&host->lock);
 	if (host_find_locked(host, name))
 		return why_set(why, EEXIST, "namespace %s exists", name);
+	for (uint32_t i = 0; i < host->space_count; i++)
+		if (same_folder(host->spaces[i], layout))
+			return why_set(why, EEXIST, "namespace %s: namespace %s has the same identity and layout, and one record folder "
+				       "serves one namespace", name, host->spaces[i]->name);
 	if (host->space_count == HOST_MAX_SPACES)
 		return why_set(why, ENOSPC, "namespace %s: there are %u, the most that one host has", name, HOST_MAX_SPACES);
 	return 0;
@@ -167,6 +189,53 @@ static void unlist(struct host *host, struct space *space)
 	space_unref(&listed);
 }
 
+/* A removed one of that folder: its name, or NULL. */
+static const char *find_going(const struct host *host, const struct layout *layout)
+{
+	lock_assert_held(&host->lock);
+	for (const struct space *space = host->going; space; space = space->next_going)
+		if (same_folder(space, layout))
+			return space->name;
+	return NULL;
+}
+
+/* Only memory and the folder's name are waited for: the files go behind that. */
+static int await_going(struct host *host, const char *name, const struct layout *layout, struct why *why)
+{
+	const uint64_t deadline_ns = clock_now_ns() + HOST_GOING_NS;
+	const char *going;
+	bool in_time = true;
+
+	lock_assert_held(&host->lock);
+	while ((going = find_going(host, layout)) && in_time)
+		in_time = lock_cond_wait(&host->gone, &host->lock, deadline_ns);
+	return going ? why_set(why, EBUSY, "namespace %s: the files of namespace %s, which was removed, are still being removed; try again",
+			       name, going) : 0;
+}
+
+static void note_going_locked(struct host *host, struct space *space)
+{
+	lock_assert_held(&host->lock);
+	space->going = true;
+	space->next_going = host->going;
+	host->going = space;
+}
+
+void host_space_gone(struct space *space)
+{
+	struct host *host = space->host;
+	struct space **at = &host->going;
+
+	lock_take(&host->lock);
+	while (space->going && *at != space)
+		at = &(*at)->next_going;
+	if (space->going)
+		*at = space->next_going;
+	space->going = false;
+	lock_cond_wake_all(&host->gone);
+	lock_drop(&host->lock);
+}
+
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why)
 {
@@ -177,7 +246,11 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 	r = host_check_name(name, strlen(name), why);
 	if (!r) {
 		lock_take(&host->lock);
-		r = host_may_create(host, name, why);
+		r = host_may_create(host, name, layout, why);
+		if (!r) {
+			r = await_going(host, name, layout, why);
+			r = r ? r : host_may_create(host, name, layout, why); /* the lock was not held meanwhile */
+		}
 		serial = r ? 0 : ++host->last_serial;
 		lock_drop(&host->lock);
 	}
@@ -189,7 +262,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 	if (r)
 		return r;
 	lock_take(&host->lock);
-	r = host_may_create(host, name, why); /* somebody may have been faster */
+	r = host_may_create(host, name, space->layout, why); /* somebody may have been faster */
 	if (!r) {
 		host->spaces[host->space_count++] = space_ref(space);
 		space->listed = true;
@@ -225,6 +298,8 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 		return r;
 	}
 	unlist_locked(host, space);
+	if (space->tiering)
+		note_going_locked(host, space);
 	lock_drop(&host->lock);
 	if (space->tiering)
 		atomic_store(&space->tiering->remove, true);

@@ -133,7 +133,10 @@ struct host_disk_report {
 	const char *path;
 	uint64_t limit_bytes, used_bytes; /* of record files, as they will be when the work given has ended */
 	uint64_t dirty_bytes, clean_bytes; /* in memory */
-	uint64_t files, foreign_files;     /* of another writer or a newer version: left alone */
+	uint64_t files;
+	uint64_t foreign_files, foreign_bytes; /* of another writer, a newer version or a folder that no namespace has: left alone */
+	uint64_t unused_folders;           /* that a namespace should have: damaged, or it could not be made */
+	char unused_text[220];             /* one of them, and what is wrong; or empty */
 	uint64_t free_bytes, total_bytes;  /* of its file system */
 	uint64_t read_bytes, written_bytes, reads, writes, read_errors, write_errors, checksum_errors;
 	uint64_t jobs, memory_bytes;       /* under way; of the daemon's, besides segments and index */
@@ -143,11 +146,14 @@ struct host_disk_report {
 void host_disk_report(struct host *host, struct host_disk_report *ret);
 
 /* Namespaces that the directory holds: calls @found for each, which may create it (host_space_create finds its files). @text is
- * the layout's JSON, @floor_bytes what it was promised, 0 where that is not known. Blocks. */
+ * the layout's JSON, @floor_bytes what it was promised, 0 where that is not known. @damaged: for each folder whose namespace.json
+ * cannot be understood, with the sentence. Folders without one are counted as foreign. Blocks. */
 void host_disk_spaces(struct host *host,
 		      void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
 				    const struct space_access *access),
-		      void *context);
+		      void (*damaged)(void *context, const char *folder, const char *text), void *context);
+/* The folder has no namespace, for what @text says: its files count as foreign in the report until one has it. Once a folder. Blocks. */
+void host_disk_unused(struct host *host, const char *folder, const char *text);
 
 enum host_drain { HOST_DRAIN_FULL, HOST_DRAIN_NEWEST };
 /* Has what is dirty written, of one namespace or (NULL) of all; NEWEST: the newest endpoints first. Until @deadline_ns
@@ -183,7 +189,7 @@ struct disk_check_report {
 	uint64_t namespaces, files, foreign, bytes, bad_headers, bad_keys, bad_values, wrong_names, left_over, repaired, removed;
 	uint64_t rows, rows_without_file, files_without_row;
 	uint64_t wrong_lengths, wrong_rows, broken_groups; /* groups: WHOLE ones that lack files */
-	uint64_t unreadable, unrepaired; /* files that gave errors: left alone; what could not be put right */
+	uint64_t unreadable, unrepaired; /* files that gave errors, folders without a good namespace.json: left alone; what could not be put right */
 };
 int disk_check(const char *path, const struct disk_check_options *options, bool (*progress)(void *context, uint64_t done, uint64_t goal),
 	       void (*finding)(void *context, const char *file, const char *what), void *context, struct disk_check_report *ret,

@@ -14,6 +14,7 @@
 
 #include "index/space_json.h"
 #include "store/base/clock.h"
+#include "store/disk_check.h"
 #include "store/host_private.h"
 #include "store/tiering.h"
 
@@ -60,11 +61,22 @@ int host_disk_open(struct host *host, struct why *why)
 	return r;
 }
 
+static void free_unused(struct host *host)
+{
+	while (host->unused) {
+		struct unused_folder *next = host->unused->next;
+
+		free(host->unused);
+		host->unused = next;
+	}
+}
+
 void host_disk_close(struct host *host)
 {
 	mover_free(host);
 	if (host->disk)
 		disk_free(&host->disk, DISK_END_NS);
+	free_unused(host);
 }
 
 /* ---- namespaces that it holds ----------------------------------------------------------------------------------------- */
@@ -81,42 +93,177 @@ static char *read_whole(int dir, const char *name, size_t *bytes)
 	if (fd >= 0)
 		close(fd);
 	if (n < 0) {
+		int error = errno;
+
 		free(text);
+		errno = error;
 		return NULL;
 	}
 	return text;
 }
 
-void host_disk_spaces(struct host *host,
-		      void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
-				    const struct space_access *access),
-		      void *context)
+/* Calls @one for each folder of the disk; nobody else changes which there are. */
+static void each_folder(struct host *host, void (*one)(void *context, struct host *host, int dir, const char *name), void *context)
 {
 	DIR *dir = host->disk ? opendir(disk_path(host->disk)) : NULL;
 	struct dirent *entry;
 
 	lock_assert_none_held();
-	while (dir && (entry = readdir(dir))) {
-		char path[sizeof(entry->d_name) + 16];
-		struct why why = WHY_INIT;
-		struct space_json json;
-		size_t bytes;
-		char *text;
-
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/namespace.json", entry->d_name);
-		text = read_whole(dirfd(dir), path, &bytes);
-		if (text && !space_json_read(text, bytes, &json, &why)) {
-			struct space_access access = { .uid = json.uid, .gid = json.gid, .mode = (mode_t)json.mode };
-
-			found(context, json.name, json.layout, strlen(json.layout), json.floor_bytes, &access);
-			free(json.layout);
-		}
-		free(text);
-	}
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			one(context, host, dirfd(dir), entry->d_name);
 	if (dir)
 		closedir(dir);
+}
+
+/* What the namespace.json of a folder says; json->layout is the caller's. */
+static int read_json(int dir, const char *folder, struct space_json *json, struct why *why)
+{
+	char path[300];
+	size_t bytes;
+	int r;
+
+	snprintf(path, sizeof(path), "%.255s/namespace.json", folder);
+	char *text = read_whole(dir, path, &bytes);
+	if (!text)
+		return why_set(why, errno, "namespace.json cannot be read: %s", strerror(errno));
+	r = space_json_read(text, bytes, json, why);
+	free(text);
+	return r;
+}
+
+static void clear_gone(void *context, struct host *host, int dir, const char *name)
+{
+	struct space_json json = { 0 };
+	struct layout *layout = NULL;
+	struct why why = WHY_INIT;
+
+	(void)context;
+	if (!disk_is_gone(name))
+		return;
+	if (!read_json(dir, name, &json, &why)) {
+		if (layout_parse(json.layout, strlen(json.layout), &layout, &why))
+			layout = NULL;
+		free(json.layout);
+	}
+	disk_remove_gone(host->disk, name, layout);
+	layout_free(&layout);
+}
+
+void host_disk_clear_gone(struct host *host)
+{
+	each_folder(host, clear_gone, NULL);
+}
+
+void host_disk_unused(struct host *host, const char *folder, const char *text)
+{
+	struct unused_folder *u = calloc(1, sizeof(*u));
+	int root, fd;
+
+	lock_assert_none_held();
+	if (!u)
+		return;
+	snprintf(u->name, sizeof(u->name), "%s", folder);
+	snprintf(u->text, sizeof(u->text), "%.*s", (int)sizeof(u->text) - 1, text);
+	root = open(disk_path(host->disk), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(root, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0) {
+		check_survey(fd, &u->files, &u->bytes);
+		close(fd);
+	}
+	if (root >= 0)
+		close(root);
+	lock_take(&host->lock);
+	u->next = host->unused;
+	host->unused = u;
+	lock_drop(&host->lock);
+}
+
+static bool is_served(struct host *host, const char *folder)
+{
+	char name[DISK_DIR_NAME_BYTES];
+
+	lock_assert_held(&host->lock);
+	for (uint32_t i = 0; i < host->space_count; i++) {
+		disk_dir_name(name, host->spaces[i]->layout);
+		if (!strcmp(name, folder))
+			return true;
+	}
+	return false;
+}
+
+/* One that a namespace was made of since is that one's. */
+static void add_unused(struct host *host, struct host_disk_report *ret)
+{
+	lock_take(&host->lock);
+	for (const struct unused_folder *u = host->unused; u; u = u->next) {
+		if (is_served(host, u->name))
+			continue;
+		ret->foreign_files += u->files;
+		ret->foreign_bytes += u->bytes;
+		if (u->text[0] && !ret->unused_folders++)
+			snprintf(ret->unused_text, sizeof(ret->unused_text), "%s: %s", u->name, u->text);
+	}
+	lock_drop(&host->lock);
+}
+
+struct found_folders {
+	void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
+		      const struct space_access *access);
+	void (*damaged)(void *context, const char *folder, const char *text);
+	void *context;
+};
+
+/* The same, with a layout that is understood and is this folder's. */
+static int read_space(int dir, const char *folder, struct space_json *json, struct why *why)
+{
+	char name[DISK_DIR_NAME_BYTES];
+	struct layout *layout = NULL;
+	int r = read_json(dir, folder, json, why);
+
+	if (r)
+		return r;
+	r = layout_parse(json->layout, strlen(json->layout), &layout, why);
+	if (!r) {
+		disk_dir_name(name, layout);
+		layout_free(&layout);
+		r = strcmp(name, folder) ? why_set(why, EINVAL, "its layout belongs in the folder %s", name) : 0;
+	}
+	if (r)
+		free(json->layout);
+	return r;
+}
+
+static void found_folder(void *context, struct host *host, int dir, const char *folder)
+{
+	struct found_folders *f = context;
+	struct why why = WHY_INIT;
+	struct space_json json;
+
+	if (!disk_is_folder(folder))
+		return;
+	if (!read_space(dir, folder, &json, &why)) {
+		struct space_access access = { .uid = json.uid, .gid = json.gid, .mode = (mode_t)json.mode };
+
+		f->found(f->context, json.name, json.layout, strlen(json.layout), json.floor_bytes, &access);
+		free(json.layout);
+		return;
+	}
+	if (why.error == ENOENT) { /* what is left of a removed one, which is others' */
+		host_disk_unused(host, folder, "");
+		return;
+	}
+	f->damaged(f->context, folder, why.text);
+}
+
+void host_disk_spaces(struct host *host,
+		      void (*found)(void *context, const char *name, const char *text, size_t bytes, uint64_t floor_bytes,
+				    const struct space_access *access),
+		      void (*damaged)(void *context, const char *folder, const char *text), void *context)
+{
+	struct found_folders f = { .found = found, .damaged = damaged, .context = context };
+
+	each_folder(host, found_folder, &f);
 }
 
 /* Nobody else writes it; @generation: what it is to say. */
@@ -273,6 +420,7 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	ret->used_bytes += t->disk_bytes;
 	ret->files += t->disk_files;
 	ret->foreign_files += t->foreign_files;
+	ret->foreign_bytes += t->foreign_bytes;
 	ret->dirty_bytes += t->dirty_bytes;
 	ret->clean_bytes += t->clean_bytes;
 	if (t->closed)
@@ -315,6 +463,7 @@ void host_disk_report(struct host *host, struct host_disk_report *ret)
 	ret->memory_bytes = disk.memory_bytes;
 	ret->uring = disk.uring;
 	ret->direct = disk.direct;
+	add_unused(host, ret);
 	n = all_spaces(host, spaces);
 	for (uint32_t i = 0; i < n; i++) {
 		add_space(ret, spaces[i]);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "store/budget.h"
+#include "store/disk.h"
 #include "store/space.h"
 
 struct grower;
@@ -35,6 +36,9 @@ struct host {
 	uint64_t last_session;                         /* (lock) a session's number is this x HOST_MAX_SESSIONS + slot */
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
+	struct space *going;                           /* (lock) removed ones with a disk, until memory and folder are given back */
+	struct lock_cond gone;                         /* (lock) told when one of them was */
+	struct unused_folder *unused;                  /* (lock) list: of the disk, that no namespace has */
 };
 
 /* ---- host_disk.c -------------------------------------------------------------------------------------------------- */
@@ -43,6 +47,19 @@ struct host {
  * stands in disk_text. Blocks. */
 int host_disk_open(struct host *host, struct why *why);
 void host_disk_close(struct host *host); /* no space is left; blocks */
+void host_disk_clear_gone(struct host *host); /* what a death left of namespaces that were being removed; the mover's; blocks */
+
+/* A folder that holds record files which no namespace serves. */
+struct unused_folder {
+	struct unused_folder *next;
+	char name[DISK_DIR_NAME_BYTES];
+	char text[160];         /* what is wrong, or empty: nothing */
+	uint64_t files, bytes;
+};
+
+/* ---- host.c ------------------------------------------------------------------------------------------------------- */
+
+void host_space_gone(struct space *space); /* @space gave back its memory and its folder; any thread, without a lock */
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
 

@@ -235,6 +235,7 @@ static void *mover_main(void *context)
 {
 	struct mover *m = context;
 
+	host_disk_clear_gone(m->host);
 	while (await(m)) {
 		look(m);
 		bury_all(m);

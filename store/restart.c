@@ -49,7 +49,7 @@ struct restart {
 	uint64_t *gone;    /* rows of the catalogue that go */
 	uint32_t gone_count, gone_capacity;
 	bool sizes;        /* the listing has lengths: a row that says another one is not believed */
-	uint64_t dropped, foreign, damaged, cut;
+	uint64_t dropped, foreign, foreign_bytes, damaged, cut;
 	bool no_memory;
 	struct why why;
 };
@@ -529,6 +529,7 @@ static void look_at_file(struct restart *r, const struct listed *file)
 		free(info.segment);
 	} else if (e == -ENOTSUP || e == -EXDEV) {
 		r->foreign++; /* left alone */
+		r->foreign_bytes += disk_file_bytes(t->dir, file->consumed, &file->endpoint);
 	} else if (e == -EINVAL) {
 		r->damaged++;
 		lock_take(&t->space->lock);
@@ -673,6 +674,7 @@ int tiering_restart(struct tiering *t, struct why *why)
 	lock_drop(&t->space->lock);
 	e = fill(&r, t->fresh, t->behind, why);
 	t->foreign_files = r.foreign;
+	t->foreign_bytes = r.foreign_bytes;
 	t->space->stats.files_dropped += r.dropped + r.damaged;
 	t->space->stats.files_cut += r.cut;
 	free(r.files);

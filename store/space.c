@@ -372,13 +372,15 @@ void space_unref(struct space **sp)
 
 void space_free(struct space *space)
 {
-	tiering_free(&space->tiering, space->tiering && space->tiering->remove);
+	struct disk_dir *files = tiering_free(&space->tiering, space->tiering && space->tiering->remove);
+
 	blobs_free(&space->blobs);
 	if (space->promised) {
 		budget_forget(&space->host->budget, space->floor_bytes, space->granted_bytes);
 		atomic_store(&space->host->room_made, true);
 		balance_ask(space->host);
 	}
+	host_space_gone(space);
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
 	index_free(&space->index);
@@ -391,6 +393,7 @@ void space_free(struct space *space)
 		close(space->tables_fd);
 	memory_release(&space->group_free, SPACE_GROUPS * sizeof(uint32_t));
 	memory_release(&space->group_owner, SPACE_GROUPS * sizeof(uint32_t));
+	disk_dir_close(&files, true); /* the longest part, which nobody waits for */
 	layout_free(&space->layout);
 	lock_destroy(&space->lock);
 	free(space);

@@ -88,6 +88,8 @@ struct space {
 	struct hunger hunger;       /* (lock) */
 	_Atomic uint64_t prewarm_done;
 	uint64_t prewarm_goal;      /* set at creation */
+	bool going;                 /* (host's lock) in host.going */
+	struct space *next_going;   /* (host's lock) */
 	struct space *next_buried;  /* (mover's lock) of those that it tears down */
 };
 

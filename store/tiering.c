@@ -698,6 +698,14 @@ static int make_arrays(struct tiering *t, struct why *why)
 	return 0;
 }
 
+static int open_dir(struct tiering *t, struct why *why)
+{
+	struct why refused = WHY_INIT;
+	int r = disk_dir_open(t->disk, t->space->layout, t->space->segment, &t->dir, &refused);
+
+	return r ? why_set(why, -r, "namespace %s: %s", t->space->name, refused.text) : 0;
+}
+
 int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, uint32_t place_count, struct why *why)
 {
 	struct tiering *t = calloc(1, sizeof(*t));
@@ -714,7 +722,7 @@ int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, ui
 	r = make_arrays(t, why);
 	r = r ? r : spill_new(t, why);
 	r = r ? r : loads_new(t, why);
-	r = r ? r : disk_dir_open(disk, space->layout, space->segment, &t->dir, why);
+	r = r ? r : open_dir(t, why);
 	r = r ? r : tiering_open_catalogue(t, why);
 	if (r) {
 		tiering_free(&t, false);
@@ -738,20 +746,25 @@ static void tier_await_jobs(const struct tiering *t)
 		nanosleep(&nap, NULL);
 }
 
-void tiering_free(struct tiering **tp, bool remove)
+struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 {
 	struct tiering *t = *tp;
+	struct disk_dir *aside = NULL;
 
 	*tp = NULL;
 	if (!t)
-		return;
+		return NULL;
 	uint32_t records = t->space->tables.record_capacity;
 
 	tier_await_jobs(t);
 	if (t->catalogue)
 		catalogue_close(&t->catalogue, TIERING_CLOSE_NS);
-	if (t->dir)
-		disk_dir_close(&t->dir, remove);
+	if (t->dir && remove) {
+		disk_dir_set_aside(t->dir);
+		aside = t->dir;
+	} else {
+		disk_dir_close(&t->dir, false);
+	}
 	loads_free(t);
 	spill_free(t);
 	policy_lru.destroy(&t->dirty);
@@ -770,4 +783,5 @@ void tiering_free(struct tiering **tp, bool remove)
 	memory_release(&t->holds, t->place_first * sizeof(*t->holds));
 	lock_cond_destroy(&t->saved);
 	free(t);
+	return aside;
 }

@@ -126,7 +126,7 @@ struct tiering {
 	uint64_t generation;               /* that namespace.json has: the index's, or one that a reset is about to begin */
 	bool saving;                       /* namespace.json is being written */
 	struct lock_cond saved;            /* told when it was */
-	uint64_t foreign_files;            /* of another writer or a newer version: left alone */
+	uint64_t foreign_files, foreign_bytes; /* of another writer or a newer version: left alone */
 	uint64_t put_bytes_s, write_ns;    /* rates: of puts; median duration of the last writes */
 	uint64_t looked_bytes, floor_bytes; /* what had been put, and the floor, when spill_run looked last */
 	uint64_t rate_ns, rate_bytes;      /* when the rate of puts was looked at last, and what had been put by then */
@@ -149,8 +149,9 @@ struct tiering {
 /* Gives @space, which is being made, a disk tier in @disk: opens folder and catalogue; the records come with
  * tiering_restart. */
 int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, uint32_t place_count, struct why *why);
-/* Waits for the jobs under way, then frees; @remove: the files go too. No session is open. Without the lock; blocks. */
-void tiering_free(struct tiering **tiering, bool remove);
+/* Waits for the jobs under way, then frees. @remove: the files go too, with the folder that is returned, set aside, for disk_dir_close; the
+ * layout outlives it. Else NULL. No session is open. Without the lock; blocks. */
+struct disk_dir *tiering_free(struct tiering **tiering, bool remove);
 /* Places that a disk of @bytes can need for @layout's values. */
 uint32_t tiering_places(const struct layout *layout, uint64_t bytes);
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -422,6 +423,71 @@ def test_a_removed_namespace_stays_away(with_disk, folder):
     d.start(wait=False)
     d.wait_ready(times=2)
     assert os.listdir(d.path("ns")) == []
+
+
+def folders(folder):
+    return sorted(n for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n)))
+
+
+def test_a_removed_namespace_can_be_made_again_at_once(with_disk, folder):
+    """With its files and its floor, of which there is only one."""
+    d = with_disk
+    layout = dict(PLAIN_LAYOUT, memory={"floor": 40 * MiB})
+    for chain in range(5):
+        d.namespace("x", layout=layout)
+        put(d, chain)
+        assert command(d, "drain")[0] == 0
+        os.rmdir(d.path("ns/x"))
+    d.namespace("x", layout=layout)
+    assert os.listdir(d.path("ns/x/records")) == []
+    put(d)
+    assert command(d, "drain")[0] == 0 and get(d) == bytes_of(keys_of(1))
+    wait_for(lambda: len(folders(folder)) == 1 and len(disk.files(folder)) == 1, 10 * d.slower, "removing files")
+    d.stop()
+    left = os.path.join(folder, folders(folder)[0])
+    shutil.copytree(left, left + ".7.gone")  # as a death in the middle of a removal leaves it
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert os.listdir(d.path("ns")) == ["x"] and get(d) == bytes_of(keys_of(1))
+    wait_for(lambda: folders(folder) == [os.path.basename(left)], 10 * d.slower, "what a death left of a removal")
+
+
+def test_one_folder_serves_one_namespace(with_disk):
+    d = with_disk
+    d.namespace("a")
+    with pytest.raises(OSError) as refused:
+        d.namespace("b")
+    assert refused.value.errno == errno.EEXIST
+    assert ("namespace b: namespace a has the same identity and layout, and one record folder serves one namespace" in
+            d.read("ns", "b", "layout.error"))
+
+
+def test_folders_without_a_namespace_are_told(with_disk, folder, program):
+    d = with_disk
+    at = {}
+    for name in "abc":
+        before = folders(folder)
+        d.namespace(name, layout=named_layout(name))
+        put(d, ns=name)
+        at[name] = [n for n in folders(folder) if n not in before][0]
+    assert command(d, "drain", ns="a")[0] == command(d, "drain", ns="b")[0] == 0
+    d.stop()
+    with open(os.path.join(folder, at["a"], "namespace.json"), "w", encoding="utf-8") as f:
+        f.write("{")
+    catalogue = os.path.join(folder, at["b"], "catalogue.sqlite")
+    os.rename(catalogue, catalogue + ".away")
+    os.mkdir(catalogue)
+    r = subprocess.run([program("prefixfs"), "fsck", folder], capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and at["a"] + "/namespace.json: " in r.stdout
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    assert os.listdir(d.path("ns")) == ["c"]
+    first = d.read("health").splitlines()[0]
+    assert first.startswith("degraded: ") and "2 folders of the disk have no namespace, " in first
+    assert at["a"] in first or at["b"] in first
+    assert d.log().count(f"the folder {at['a']} of the disk has no namespace") == 1 and "not an error" not in d.log()
+    figures = disk.tier(d)
+    assert figures["foreign_files"] == "2" and int(figures["foreign_bytes"]) > 2 * PAGES * BYTES
 
 
 def test_get_start_tells_what_lies_where(with_disk):

@@ -654,6 +654,7 @@ static void test_foreign(void **state)
 		assert_int_equal(findings, 1);
 		assert_non_null(strstr(told, "left alone"));
 		assert_int_equal(report.namespaces + report.files, 0);
+		assert_int_equal(report.unreadable, 1);
 		assert_true(tree_hash() == before);
 	}
 	check_end();
