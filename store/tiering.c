@@ -12,6 +12,7 @@
 
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/viewed.h"
 
 /* ---- what is known about a record ------------------------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ void tiering_place_give(struct tiering *t, uint32_t place)
 
 	lock_assert_held(&t->space->lock);
 	assert(tiering_is_place(t, place) && e->state == ENTRY_FREE);
+	if (viewed_is(t, place))
+		viewed_gone(t, place);
 	e->record = t->place_list;
 	t->place_list = place;
 	t->places_used--;
@@ -621,7 +624,7 @@ void tiering_report(const struct tiering *t, struct space_report *ret)
 size_t tiering_memory_bytes(const struct tiering *t)
 {
 	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +
-	       policy_lru.memory_bytes(t->dirty) * (1 + t->space->layout->classes);
+	       viewed_bytes(t) + policy_lru.memory_bytes(t->dirty) * (1 + t->space->layout->classes);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------- */
@@ -714,6 +717,7 @@ int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, ui
 	r = make_arrays(t, why);
 	r = r ? r : spill_new(t, why);
 	r = r ? r : loads_new(t, why);
+	r = r ? r : viewed_new(t, why);
 	r = r ? r : disk_dir_open(disk, space->layout, space->segment, &t->dir, why);
 	r = r ? r : tiering_open_catalogue(t, why);
 	if (r) {
@@ -752,6 +756,7 @@ void tiering_free(struct tiering **tp, bool remove)
 		catalogue_close(&t->catalogue, TIERING_CLOSE_NS);
 	if (t->dir)
 		disk_dir_close(&t->dir, remove);
+	viewed_free(t);
 	loads_free(t);
 	spill_free(t);
 	policy_lru.destroy(&t->dirty);
