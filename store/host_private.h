@@ -23,6 +23,7 @@ struct host {
 	char disk_text[200];      /* why there is none though it was asked for */
 	struct budget budget; /* of config.memory_bytes */
 
+	_Atomic uint64_t viewed_bytes;    /* that the namespaces keep for the mount's readers: store/viewed.c */
 	_Atomic bool closing;             /* by host_free */
 	_Atomic bool balance_queued;
 	_Atomic uint32_t imports;         /* memory files of clients: store/import.c */

@@ -10,6 +10,7 @@
 #include "store/base/clock.h"
 #include "store/host_private.h"
 #include "store/tiering.h"
+#include "store/viewed.h"
 
 #define MOVER_LOOK_NS 100000000ull
 #define MOVER_LIMIT_NS 3000000000ull /* how often what is free on the disk is looked at */
@@ -159,6 +160,7 @@ static void move(struct tiering *t)
 	struct space *space = t->space;
 	bool closed, places, values;
 
+	viewed_trim(t, clock_now_ns());
 	lock_take(&space->lock);
 	closed = t->closed;
 	places = t->places_short;

@@ -12,6 +12,7 @@
 
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/viewed.h"
 
 /* ---- what is known about a record ------------------------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ void tiering_place_give(struct tiering *t, uint32_t place)
 
 	lock_assert_held(&t->space->lock);
 	assert(tiering_is_place(t, place) && e->state == ENTRY_FREE);
+	if (viewed_is(t, place))
+		viewed_gone(t, place);
 	e->record = t->place_list;
 	t->place_list = place;
 	t->places_used--;
@@ -621,7 +624,7 @@ void tiering_report(const struct tiering *t, struct space_report *ret)
 size_t tiering_memory_bytes(const struct tiering *t)
 {
 	return (size_t)t->disk_files * sizeof(struct record_file) + (size_t)(t->place_top - t->place_first) * sizeof(uint32_t) +
-	       policy_lru.memory_bytes(t->dirty) * (1 + t->space->layout->classes);
+	       viewed_bytes(t) + policy_lru.memory_bytes(t->dirty) * (1 + t->space->layout->classes);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------- */
@@ -722,6 +725,7 @@ int tiering_new(struct space *space, struct disk *disk, uint32_t place_first, ui
 	r = make_arrays(t, why);
 	r = r ? r : spill_new(t, why);
 	r = r ? r : loads_new(t, why);
+	r = r ? r : viewed_new(t, why);
 	r = r ? r : open_dir(t, why);
 	r = r ? r : tiering_open_catalogue(t, why);
 	if (r) {
@@ -765,6 +769,7 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	} else {
 		disk_dir_close(&t->dir, false);
 	}
+	viewed_free(t);
 	loads_free(t);
 	spill_free(t);
 	policy_lru.destroy(&t->dirty);

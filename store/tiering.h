@@ -118,6 +118,7 @@ struct tiering {
 	char error_text[160];
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
+	struct viewed *viewed;             /* viewed.c */
 	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
@@ -308,8 +309,9 @@ uint64_t loads_bytes(const struct tiering *t); /* of slots that are being read i
 void load_submit(struct tiering *t);
 
 /* Reads what stands at @offset of `pages` (@row: of `row`) as far as it is on disk, for the mount, without promotion. Bytes read, at
- * least one; -EAGAIN: it is in memory now. -ENODATA where absent; -ENOENT: the record is gone; -EIO, -ENOMEM. What fails its check is
- * gone afterwards. Without the lock; blocks, a minute at most for each of two reads. */
+ * least one, from what is kept of an earlier read (viewed.c) or from the file; -EAGAIN: it is in memory now. -ENODATA where absent;
+ * -ENOENT: the record is gone; -EIO, -ENOMEM. What fails its check is gone afterwards. Without the lock; blocks, a minute at most for
+ * each of two reads and for the same one of somebody else. */
 ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation, bool row, uint64_t offset, void *to, size_t bytes);
 
 /* ---- mover.c: the thread of the tier -------------------------------------------------------------------------------------- */

@@ -617,3 +617,84 @@ def test_events_of_a_record_s_way(with_disk):
     mine = [e for e in lines if e.get("record") == record]
     assert [e["event"] for e in mine] == ["stored", "spilled"]
     assert mine[1]["pages"] == PAGES and mine[1]["bytes"] >= PAGES * BYTES
+
+
+# ---- what a look costs the disk --------------------------------------------------------------------------------------
+
+BIG = 1 * MiB
+
+
+def big_layout(name, value_bytes=BIG):
+    return dict(named_layout(name), classes=[{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": value_bytes}]}])
+
+
+def put_on_disk_only(d, value_bytes, pages):
+    """A record that a restart has left on the disk; its name and its keys."""
+    d.options += ["--drain", "full"]
+    d.stop()
+    d.start(wait=False)
+    d.wait_ready(times=2)
+    d.namespace("x", layout=big_layout("big", value_bytes))
+    keys = keys_of(1, pages)
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        c.put(1, None, 64 * pages, keys, [value_of(k, value_bytes) for k in keys])
+    d.stop(seconds=60)
+    d.start(wait=False)
+    d.wait_ready(times=3)
+    record = name_of(64 * pages, keys[-1])
+    assert header(d, record)["tiers"] == "disk"
+    return record, keys
+
+
+def read_in_steps(path, step):
+    """As `cat` and `tar` do: small reads, one after another."""
+    fd, parts = os.open(path, os.O_RDONLY), []
+    try:
+        while part := os.read(fd, step):
+            parts.append(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("value_bytes, pages, step", [(BIG, 12, 16384), (8192, 512, 10240)])
+def test_small_steps_read_each_value_once(with_disk, value_bytes, pages, step):
+    d = with_disk
+    record, keys = put_on_disk_only(d, value_bytes, pages)
+    before = int(disk.tier(d)["read"])
+    there = read_in_steps(d.path("ns/x/records", record, "pages"), step)
+    read = int(disk.tier(d)["read"]) - before
+    assert there == b"".join(value_of(k, value_bytes) for k in keys)
+    assert value_bytes * pages * 0.9 <= read <= 1.3 * value_bytes * pages
+    assert header(d, record)["tiers"] == "disk", "a look at it brings nothing back"
+
+
+def test_small_steps_of_a_page_by_its_key(with_disk):
+    d = with_disk
+    _, keys = put_on_disk_only(d, BIG, 4)
+    before = int(disk.tier(d)["read"])
+    assert read_in_steps(d.path("ns/x/pages", keys[2].hex()), 16384) == value_of(keys[2], BIG)
+    assert int(disk.tier(d)["read"]) - before <= 1.3 * BIG
+
+
+def test_what_is_evicted_between_two_reads_is_gone(with_disk):
+    """Whatever was kept of it."""
+    d = with_disk
+    record, keys = put_on_disk_only(d, BIG, 4)
+    fd = os.open(d.path("ns/x/records", record, "pages"), os.O_RDONLY)
+    try:
+        assert os.pread(fd, 16384, 0) == value_of(keys[0], BIG)[:16384]
+        os.rmdir(d.path("ns/x/records", record))
+        assert errno_of(os.pread, fd, 16384, 16384) == errno.ENOENT
+        assert errno_of(os.pread, fd, 16384, 0) == errno.ENOENT
+    finally:
+        os.close(fd)
+    with Client(d.path("ns/x/ctl")) as c:  # under the same key, other bytes
+        c.acknowledge()
+        c.put(1, None, 64 * 4, keys, [value_of(key(9, i), BIG) for i in range(4)])
+    assert command(d, "drain")[0] == 0
+    d.stop(seconds=60)
+    d.start(wait=False)
+    d.wait_ready(times=4)
+    assert read_in_steps(d.path("ns/x/records", record, "pages"), 65536) == b"".join(value_of(key(9, i), BIG) for i in range(4))

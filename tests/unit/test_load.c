@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "store/get_private.h"
+#include "store/viewed.h"
 
 #define KV_ROW WORLD_KV "," CLASS_STATE
 #define MEMORY (16ull << 20)
@@ -711,6 +712,10 @@ static void the_mount_reads(void **state)
 	assert_int_equal(w->f.space->tiering->places_used, PAGES + 1);
 	assert_int_equal(fixture_report(&w->f).stats.values_promoted, 0);
 	spoil(w, 1, 20);
+	assert_int_equal(space_record_read(w->f.space, info.number, info.generation, false, WORLD_VALUE * 20, all, WORLD_VALUE), WORLD_VALUE);
+	assert_true(world_is(all, WORLD_VALUE, 1, 20)); /* as it was when it was read */
+	viewed_trim(w->f.space->tiering, UINT64_MAX);
+	assert_int_equal(atomic_load(&w->f.host->viewed_bytes), 0);
 	assert_int_equal(space_record_read(w->f.space, info.number, info.generation, false, WORLD_VALUE * 20, all, WORLD_VALUE), -EIO);
 	assert_int_equal(atomic_load(&w->corrupt), 1);
 	assert_int_equal(space_record_read(w->f.space, info.number, info.generation, false, WORLD_VALUE * 20, all, WORLD_VALUE), -ENODATA);
