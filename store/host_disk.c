@@ -421,6 +421,7 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	ret->files += t->disk_files;
 	ret->foreign_files += t->foreign_files;
 	ret->foreign_bytes += t->foreign_bytes;
+	ret->memory_bytes += tiering_memory_bytes(t);
 	ret->dirty_bytes += t->dirty_bytes;
 	ret->clean_bytes += t->clean_bytes;
 	if (t->closed)
@@ -432,7 +433,7 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	lock_drop(&space->lock);
 	ret->catalogue_queued += catalogue.queued;
 	ret->catalogue_dropped += catalogue.dropped;
-	ret->memory_bytes += catalogue.memory_bytes + tiering_memory_bytes(t);
+	ret->memory_bytes += catalogue.memory_bytes;
 }
 
 void host_disk_report(struct host *host, struct host_disk_report *ret)

@@ -145,7 +145,7 @@ def test_a_folder_that_nothing_can_be_written_to(daemon, peer, folder, seed):
             if len(name) == 2:
                 subprocess.run(["chattr", "+i", os.path.join(namespace, name)], check=True)
         r.more("write_errors", 2)
-        assert r.d.read("health").startswith("degraded"), r.d.read("health")
+        r.wait(lambda: r.d.read("health").startswith("degraded"), "a degraded line")
         assert disk.tier(r.d)["state"] != "full" and "the disk tier is full" not in r.d.read("health")
         r.wait(lambda: disk.tier(r.d)["state"] == "closed", "the closing of the tier", 60)
         assert re.search(r"^disk: .*closed", r.d.read("health"), re.M), r.d.read("health")
