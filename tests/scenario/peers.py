@@ -84,7 +84,11 @@ class Peer:
     # ---- in the test
 
     def say(self, text):
-        os.write(self.mouth, text.encode() + b"\n")
+        try:
+            os.write(self.mouth, text.encode() + b"\n")
+        except BrokenPipeError:
+            self.hear()  # what it died of
+            raise
 
     def hear(self, seconds=60):
         """The next message; an exception of the child is one of the test."""
