@@ -11,8 +11,9 @@
 
 /* ---- finding --------------------------------------------------------------------------------------------------- */
 
-/* Does the grant's (class, share) keep enough for one request without it? */
-static bool spare(const struct space *space, const struct slots_grant *g)
+/* Does the grant's (class, share) keep enough for one request without it? With @room also a free slot: a namespace to which programs
+ * come for one put each grows for the next one by what the last one was refused. */
+static bool spare(const struct space *space, const struct slots_grant *g, bool room)
 {
 	const struct layout *layout = space->layout;
 	uint64_t request = layout_is_row(layout, g->class_index) ?
@@ -20,7 +21,7 @@ static bool spare(const struct space *space, const struct slots_grant *g)
 	struct slots_usage usage;
 
 	slots_usage(space->slots, g->class_index, g->share, &usage);
-	return usage.grants > 1 && usage.slots - g->slots >= (request ? request : 1);
+	return usage.grants > 1 && usage.slots - g->slots >= (request ? request : 1) && (!room || usage.free > g->free);
 }
 
 static bool eligible(const struct victim_wish *wish, uint32_t id, struct slots_grant *g)
@@ -33,7 +34,7 @@ static bool eligible(const struct victim_wish *wish, uint32_t id, struct slots_g
 			    recut_holds(space, g->class_index, g->share) ||
 			    g->length < space->layout->class[wish->class_index].share[wish->share].slot_bytes))
 		return false;
-	return g->length <= wish->most_bytes && (!wish->empty_only || g->free == g->slots) && spare(space, g);
+	return g->length <= wish->most_bytes && (!wish->empty_only || g->free == g->slots) && spare(space, g, wish->empty_only);
 }
 
 static void sort(uint32_t *ages, uint32_t n)
@@ -127,7 +128,7 @@ bool victim_close(struct space *space, const struct victim *v)
 
 	lock_take(&space->lock);
 	ok = slots_grant_get(space->slots, v->id, &g) && g.ready && !g.closed && g.generation == v->generation &&
-	     spare(space, &g);
+	     spare(space, &g, false);
 	if (ok)
 		slots_grant_close(space->slots, v->id);
 	lock_drop(&space->lock);

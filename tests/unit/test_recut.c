@@ -584,6 +584,28 @@ static void after_a_reset_grants_go_to_who_is_owed_them(void **state)
 	fixture_close(&f);
 }
 
+/* Programs that come for one put each, and leave: what they were refused must be there for the next one. */
+static void a_namespace_grows_for_sessions_of_one_put(void **state)
+{
+	struct fixture f;
+	struct session *s;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 64 * MIB, 16 * MIB, NULL);
+	for (uint64_t chain = 1; fixture_report(&f).granted_bytes < 24 * MIB; chain++) {
+		assert_true(chain < 200);
+		s = fixture_session(&f, 0);
+		store_pages(s, chain, 0, 256);
+		settle(f.host); /* what it asked for is there, too late for it */
+		leave(s);
+		settle(f.host);
+	}
+	/* Not more than one grant's slots are kept free for the next one. */
+	assert_true(usage_of(&f, 0).free <= usage_of(&f, 0).slots / usage_of(&f, 0).grants);
+	check_all(&f);
+	fixture_close(&f);
+}
+
 static void empty_grants_go_back_when_the_last_session_goes(void **state)
 {
 	struct why why = WHY_INIT;
@@ -652,6 +674,7 @@ int main(void)
 		cmocka_unit_test(the_default_floor_never_refuses_the_next_namespace),
 		cmocka_unit_test(growth_stops_at_others_floors_and_comes_back),
 		cmocka_unit_test(after_a_reset_grants_go_to_who_is_owed_them),
+		cmocka_unit_test(a_namespace_grows_for_sessions_of_one_put),
 		cmocka_unit_test(empty_grants_go_back_when_the_last_session_goes),
 	};
 
