@@ -18,6 +18,8 @@
 #include "store/base/clock.h"
 #include "store/disk_private.h"
 
+#define LOCK_NS 2000000000ull /* a daemon that was just killed holds its lock until the kernel is done with its transfers */
+#define LOCK_STEP_NS 10000000l
 #define STOP_STEP_NS 5000000ull /* a wait for the last job looks again after this */
 
 /* ---- the directory is ours ------------------------------------------------------------------------------------------ */
@@ -33,6 +35,20 @@ static int said_taken(const struct disk *disk, struct why *why)
 	return why_set(why, EWOULDBLOCK, "%s belongs to another daemon, process %s: its lock is held", disk->path, pid);
 }
 
+/* 0, or the errno, after LOCK_NS at most. */
+static int lock_in_time(int fd)
+{
+	const struct timespec step = {.tv_nsec = LOCK_STEP_NS};
+	uint64_t until_ns = clock_now_ns() + LOCK_NS;
+
+	while (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK || clock_now_ns() >= until_ns)
+			return errno;
+		nanosleep(&step, NULL);
+	}
+	return 0;
+}
+
 static int take_lock(struct disk *disk, struct why *why)
 {
 	char pid[32];
@@ -40,11 +56,12 @@ static int take_lock(struct disk *disk, struct why *why)
 	disk->lock_fd = openat(disk->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (disk->lock_fd < 0)
 		return why_set(why, errno, "%s/lock cannot be opened: %s", disk->path, strerrordesc_np(errno));
-	if (flock(disk->lock_fd, LOCK_EX | LOCK_NB)) {
-		if (errno == EWOULDBLOCK)
-			return said_taken(disk, why);
-		return why_set(why, errno, "%s/lock cannot be locked: %s", disk->path, strerrordesc_np(errno));
-	}
+	int error = lock_in_time(disk->lock_fd);
+
+	if (error == EWOULDBLOCK)
+		return said_taken(disk, why);
+	if (error)
+		return why_set(why, error, "%s/lock cannot be locked: %s", disk->path, strerrordesc_np(error));
 	int n = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
 
 	/* For people; a full disk does not keep us out. */
