@@ -130,36 +130,6 @@ static struct key page_key(const struct tiering *t, const struct spill *s, uint3
 	return none;
 }
 
-/* Which value @column of a page, or of the row, is. */
-static const struct share *share_of(const struct layout *layout, bool row, uint32_t column)
-{
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (layout_is_row(layout, c) == row && column - layout->class[c].first_column < layout->class[c].shares)
-			return &layout->class[c].share[column - layout->class[c].first_column];
-	abort();
-}
-
-/* The bytes behind the payloads of @count places from value @first on, zeroed: no older value's get into the file. Without the lock:
- * held slots are nobody else's. */
-static void zero_padding(const struct spill *s, bool row, uint64_t first, uint32_t count)
-{
-	static const uint8_t zeroes[LAYOUT_VALUE_ALIGN];
-	const struct layout *layout = s->t->space->layout;
-	uint32_t columns = row ? layout->row_columns : layout->page_columns;
-
-	for (uint32_t column = 0; column < columns; column++) {
-		const struct share *share = share_of(layout, row, column);
-		uint64_t more = share->slot_bytes - share->payload_bytes;
-
-		for (uint32_t i = 0; more && i < count; i++) {
-			uint64_t at = s->values[first + (uint64_t)i * columns + column];
-
-			if (at < DISK_FROM_OLD)
-				segment_write(s->t->space->segment, at + share->payload_bytes, zeroes, more);
-		}
-	}
-}
-
 /* False: the record has changed meanwhile. */
 static bool gather_pages(struct spill *s, uint32_t page, uint32_t end)
 {
@@ -175,8 +145,6 @@ static bool gather_pages(struct spill *s, uint32_t page, uint32_t end)
 			s->values[(uint64_t)p * columns + c] = source(t, s, p, c);
 	}
 	lock_drop(&t->space->lock);
-	if (ours)
-		zero_padding(s, false, (uint64_t)page * columns, end - page);
 	return ours;
 }
 
@@ -192,8 +160,6 @@ static bool gather_row(struct spill *s)
 	for (uint32_t c = 0; ours && c < rows; c++)
 		s->values[first + c] = s->row ? source(t, s, INDEX_PAGE_ROW, c) : DISK_ABSENT;
 	lock_drop(&t->space->lock);
-	if (ours && rows)
-		zero_padding(s, true, first, 1);
 	return ours;
 }
 
