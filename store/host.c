@@ -124,6 +124,17 @@ int host_check_name(const char *name, size_t bytes, struct why *why)
 	return 0;
 }
 
+uint32_t host_all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES])
+{
+	uint32_t n;
+
+	lock_take(&host->lock);
+	for (n = 0; n < host->space_count; n++)
+		ret[n] = space_ref(host->spaces[n]);
+	lock_drop(&host->lock);
+	return n;
+}
+
 /* ---- namespaces ---------------------------------------------------------------------------------------------- */
 
 static struct space *host_find_locked(struct host *host, const char *name)

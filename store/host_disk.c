@@ -396,18 +396,6 @@ int tiering_open_catalogue(struct tiering *t, struct why *why)
 
 /* ---- how it is ------------------------------------------------------------------------------------------------------ */
 
-/* References to all spaces; the caller drops them. */
-static uint32_t all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES])
-{
-	uint32_t n = 0;
-
-	lock_take(&host->lock);
-	for (uint32_t i = 0; i < host->space_count; i++)
-		ret[n++] = space_ref(host->spaces[i]);
-	lock_drop(&host->lock);
-	return n;
-}
-
 static void add_space(struct host_disk_report *ret, struct space *space)
 {
 	struct tiering *t = space->tiering;
@@ -465,7 +453,7 @@ void host_disk_report(struct host *host, struct host_disk_report *ret)
 	ret->uring = disk.uring;
 	ret->direct = disk.direct;
 	add_unused(host, ret);
-	n = all_spaces(host, spaces);
+	n = host_all_spaces(host, spaces);
 	for (uint32_t i = 0; i < n; i++) {
 		add_space(ret, spaces[i]);
 		space_unref(&spaces[i]);
@@ -552,7 +540,7 @@ int host_drain(struct host *host, struct space *space, enum host_drain how, uint
 	if (space)
 		spaces[0] = space_ref(space);
 	else
-		n = all_spaces(host, spaces);
+		n = host_all_spaces(host, spaces);
 	set_draining(spaces, n, how, 1);
 	r = drain_until(host, spaces, n, deadline_ns, progress, context, left, why);
 	set_draining(spaces, n, how, -1);

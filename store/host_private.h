@@ -42,6 +42,9 @@ struct host {
 	struct unused_folder *unused;                  /* (lock) list: of the disk, that no namespace has */
 };
 
+/* References to all namespaces in view; the caller drops them. How many. */
+uint32_t host_all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES]);
+
 /* ---- host_disk.c -------------------------------------------------------------------------------------------------- */
 
 /* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it, else 0; what keeps it from being used

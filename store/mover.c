@@ -86,7 +86,7 @@ uint64_t mover_limit(struct host *host)
 	return host->mover ? atomic_load(&host->mover->limit) : 0;
 }
 
-/* The one that uses most over its part; what it may give until it is as the others are. */
+/* The one that uses most, of those that may still give. */
 static struct space *giver(struct space *const *spaces, uint32_t n, const bool *done)
 {
 	struct space *most = NULL;
@@ -178,21 +178,10 @@ static void move(struct tiering *t)
 	spill_run(t);
 }
 
-static uint32_t all_spaces(struct host *host, struct space **ret)
-{
-	uint32_t n;
-
-	lock_take(&host->lock);
-	for (n = 0; n < host->space_count; n++)
-		ret[n] = space_ref(host->spaces[n]);
-	lock_drop(&host->lock);
-	return n;
-}
-
 static void look(struct mover *m)
 {
 	struct space *spaces[HOST_MAX_SPACES];
-	uint32_t n = all_spaces(m->host, spaces);
+	uint32_t n = host_all_spaces(m->host, spaces);
 
 	for (uint32_t i = 0; i < n; i++)
 		if (spaces[i]->tiering)
