@@ -218,33 +218,46 @@ static bool is_absent(const struct found *f, const struct layout *layout, uint32
 	return f->absent && f->absent[at / 8] >> at % 8 & 1;
 }
 
+static void give_places(struct restart *r, uint32_t count)
+{
+	for (uint32_t i = count; i-- > 0;)
+		if (r->entries[i] != INDEX_NONE)
+			tiering_place_give(r->t, r->entries[i]);
+}
+
+/* False: there is none left. */
+static bool take_place(struct restart *r, uint32_t at, bool absent)
+{
+	r->entries[at] = absent ? INDEX_NONE : tiering_place_take(r->t);
+	return absent || r->entries[at] != INDEX_NONE;
+}
+
+/* Places for all that is in the file, in r->entries. False: there are none left, and none was taken, or r->no_memory. */
 static bool take_places(struct restart *r, const struct found *f, uint32_t pages, bool row, uint32_t *count)
 {
 	const struct layout *layout = r->t->space->layout;
-	size_t n = (size_t)pages * layout->page_columns + layout->row_columns, at = 0;
+	size_t n = (size_t)pages * layout->page_columns + layout->row_columns;
+	uint32_t at = 0;
+	bool ok = true;
 
 	if (n > r->entry_capacity) {
 		uint32_t *entries = realloc(r->entries, n * sizeof(*entries));
 
+		r->no_memory |= !entries;
 		if (!entries)
 			return false;
 		r->entries = entries;
 		r->entry_capacity = n;
 	}
 	for (uint32_t page = 0; page < pages; page++)
-		for (uint32_t c = 0; c < layout->page_columns; c++, at++)
-			r->entries[at] = is_absent(f, layout, page, c) ? INDEX_NONE : tiering_place_take(r->t);
-	for (uint32_t c = 0; c < layout->row_columns; c++, at++)
-		r->entries[at] = !row || is_absent(f, layout, INDEX_PAGE_ROW, c) ? INDEX_NONE : tiering_place_take(r->t);
-	*count = (uint32_t)n;
-	return true;
-}
-
-static void give_places(struct restart *r, uint32_t count)
-{
-	for (uint32_t i = count; i-- > 0;)
-		if (r->entries[i] != INDEX_NONE)
-			tiering_place_give(r->t, r->entries[i]);
+		for (uint32_t c = 0; ok && c < layout->page_columns; c++)
+			ok = take_place(r, at++, is_absent(f, layout, page, c));
+	for (uint32_t c = 0; ok && c < layout->row_columns; c++)
+		ok = take_place(r, at++, !row || is_absent(f, layout, INDEX_PAGE_ROW, c));
+	if (!ok)
+		give_places(r, at);
+	*count = at;
+	return ok;
 }
 
 /* Pages from the beginning that nobody else has. */
@@ -372,7 +385,7 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 		ring->record = record;
 		ring->there++;
 	}
-	return !e;
+	return !e || r->no_memory; /* then nothing is judged */
 }
 
 /* ---- from the catalogue ---------------------------------------------------------------------------------------------- */
