@@ -255,38 +255,32 @@ uint64_t demote_disk(struct tiering *t, uint64_t bytes)
 
 /* ---- age -------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t values_of(const struct tiering *t, uint32_t record)
-{
-	const struct record *r = index_record(t->space->index, record);
-	const struct layout *layout = t->space->layout;
-	uint64_t n = 0;
+struct expiring {
+	struct space *space;
+	uint64_t values; /* that have gone */
+};
 
-	for (uint32_t page = 0; page < r->pages; page++)
-		for (uint32_t c = 0; c < layout->page_columns; c++)
-			n += index_value(t->space->index, record, (uint16_t)page, c, NULL) != INDEX_NONE;
-	for (uint32_t c = 0; c < layout->row_columns; c++)
-		n += index_value(t->space->index, record, INDEX_PAGE_ROW, c, NULL) != INDEX_NONE;
-	return n;
+static void value_expired(void *context, uint32_t entry)
+{
+	struct expiring *e = context;
+	struct index_sink sink = space_sink(e->space);
+
+	e->values++;
+	sink.freed(sink.context, entry);
 }
 
 /* Under the lock: it goes if it is old enough and may. Returns what it hung off, if it has gone. */
-static uint32_t expire_one(struct tiering *t, uint32_t record, uint64_t before_s)
+static uint32_t expire_one(struct expiring *e, uint32_t record, uint64_t before_s)
 {
-	struct space *space = t->space;
-	struct index_sink sink = space_sink(space);
-	uint64_t freed;
+	struct space *space = e->space;
+	struct index_sink sink = { value_expired, e };
 	uint32_t parent;
 
 	if (record >= index_record_limit(space->index) || !index_record_visible(space->index, record) ||
 	    space->tables.records[record].last_use_s > before_s)
 		return INDEX_NONE;
 	parent = index_record(space->index, record)->parent;
-	if (index_may_evict_record(space->index, record, NULL))
-		return INDEX_NONE;
-	freed = values_of(t, record);
-	index_evict_record(space->index, record, &sink, NULL);
-	space->stats.values_expired += freed;
-	return parent;
+	return index_evict_record(space->index, record, &sink, NULL) ? INDEX_NONE : parent;
 }
 
 void demote_expired(struct tiering *t, uint64_t now_s)
@@ -305,8 +299,11 @@ void demote_expired(struct tiering *t, uint64_t now_s)
 		lock_take(&space->lock);
 		space_notes_begin(space);
 		space->news_why = HOST_WHY_AGE;
-		for (uint32_t i = 0; i < INDEX_STEP_KEYS && (cursor || climb != INDEX_NONE); i++)
-			climb = expire_one(t, climb != INDEX_NONE ? climb : --cursor, now_s - age);
+		struct expiring e = { .space = space };
+
+		for (uint32_t i = 0; i + e.values < INDEX_STEP_KEYS && (cursor || climb != INDEX_NONE); i++)
+			climb = expire_one(&e, climb != INDEX_NONE ? climb : --cursor, now_s - age);
+		space->stats.values_expired += e.values;
 		space->news_why = HOST_WHY_ROOM;
 		space_notes_end(space);
 		space_room(space);
