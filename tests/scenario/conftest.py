@@ -16,9 +16,11 @@ A test has 120 s (times slower), or what @pytest.mark.limit(seconds) says.
 import os
 import signal
 import threading
+import time
 
 import pytest
 
+import disk
 import mounted
 import peers
 
@@ -114,3 +116,19 @@ def peer(daemon):
     yield make
     for p in made:
         p.end()
+
+
+@pytest.fixture
+def folder(tmp_path, build):
+    """For record files; gone with the test."""
+    path = disk.folder(tmp_path, build)
+    yield path
+    disk.remove(path)
+
+
+@pytest.fixture
+def seed():
+    """Of what is decided by chance; PREFIXFS_TEST_SEED repeats it."""
+    seed = int(os.environ.get("PREFIXFS_TEST_SEED", time.time_ns() % 1000000))
+    print(f"PREFIXFS_TEST_SEED={seed}")
+    return seed

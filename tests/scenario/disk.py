@@ -48,12 +48,6 @@ def tier(d):
     return dict(word.split("=", 1) for word in found[1].split(" ")) if found else None
 
 
-def need(d):
-    """Skips the test while the store behind the mount has no disk tier."""
-    if tier(d) is None:
-        pytest.skip("this build has no disk tier yet")
-
-
 # ---- a load, in processes of its own -----------------------------------------------------------------------------------
 
 BYTES, PAGES, TOKENS = 8192, 16, 64  # of mounted.PLAIN_LAYOUT; of a chain

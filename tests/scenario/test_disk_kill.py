@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -15,23 +14,8 @@ from mounted import alive, mounts_at, wait_for
 CHAINS = 8000  # 128 KiB each: more than memory holds, and the disk
 
 
-@pytest.fixture
-def folder(tmp_path, build):
-    path = disk.folder(tmp_path, build)
-    yield path
-    disk.remove(path)
-
-
-@pytest.fixture
-def seed():
-    seed = int(os.environ.get("PREFIXFS_TEST_SEED", time.time_ns() % 1000000))
-    print(f"PREFIXFS_TEST_SEED={seed}")
-    return seed
-
-
 def begun(daemon, folder, *options):
     d = daemon("--disk", folder, "--disk-bytes", "256M", "--memory", "32M", "--deaths=1000", *options)
-    disk.need(d)
     d.namespace("x")
     return d
 

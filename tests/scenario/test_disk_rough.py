@@ -7,7 +7,6 @@ import os
 import random
 import re
 import subprocess
-import time
 
 import pytest
 
@@ -19,27 +18,12 @@ OPTIONS = ("--memory", "32M", "--disk-bytes", "200M")
 AT_ONCE = 1  # seconds that PUT_START may take, times slower: no I/O of the disk is waited for
 
 
-@pytest.fixture
-def folder(tmp_path, build):
-    path = disk.folder(tmp_path, build)
-    yield path
-    disk.remove(path)
-
-
-@pytest.fixture
-def seed():
-    seed = int(os.environ.get("PREFIXFS_TEST_SEED", time.time_ns() % 1000000))
-    print(f"PREFIXFS_TEST_SEED={seed}")
-    return seed
-
-
 class Rough:
     """A daemon over @folder with two engines on it, whose pid must not change."""
 
     def __init__(self, daemon, peer, folder, seed, *options):
         self.dice = random.Random(seed)
         self.d = daemon("--disk", folder, *OPTIONS, *options)
-        disk.need(self.d)
         self.d.namespace("x")
         self.pid = self.d.serving()
         self.peers = [peer(disk.load, self.d.path("ns/x/ctl"), CHAINS, self.dice.random()) for _ in range(2)]

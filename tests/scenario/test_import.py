@@ -116,7 +116,6 @@ def on_disk(d):
 @pytest.fixture
 def disked(daemon, folder):
     d = daemon("--disk", folder, "--disk-bytes", "256M")
-    disk.need(d)
     d.namespace(layout=LAYOUT)
     d.keys = put(d)
     on_disk(d)
@@ -387,7 +386,6 @@ def test_two_sessions_at_once(disked):
 
 def test_a_faulty_disk(daemon, folder):
     d = daemon("--disk", folder, "--disk-bytes", "256M", "--disk-fault", "read:flip:=3")
-    disk.need(d)
     d.namespace(layout=LAYOUT)
     keys = put(d)
     on_disk(d)
@@ -411,7 +409,6 @@ def test_a_faulty_disk(daemon, folder):
 
 def test_a_session_killed_while_it_waits(daemon, folder, peer):
     d = daemon("--disk", folder, "--disk-bytes", "256M")
-    disk.need(d)
     d.namespace(layout=LAYOUT)
     put(d)
     on_disk(d)
