@@ -755,12 +755,12 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	struct tiering *t = *tp;
 	struct disk_dir *aside = NULL;
 
-	*tp = NULL;
 	if (!t)
 		return NULL;
 	uint32_t records = t->space->tables.record_capacity;
 
-	tier_await_jobs(t);
+	tier_await_jobs(t); /* they look it up through the space */
+	*tp = NULL;
 	if (t->catalogue)
 		catalogue_close(&t->catalogue, TIERING_CLOSE_NS);
 	if (t->dir && remove) {
