@@ -93,6 +93,16 @@ class Engine:
         assert self.c.put_status == [COMMITTED], self.c.put_status
         self.seen["puts"] += 1
 
+    def transfer(self, handle, plan, boundary):
+        """What is read from the disk may land in a range that is new since the look-up."""
+        while True:
+            try:
+                return self.c.get_transfer(handle, plan, boundary, deadline_ms=60000)
+            except Refused as e:
+                if e.errno != errno.ENXIO:
+                    raise
+                self.c.acknowledge()
+
     def get(self, chain):
         handle, plan, keys = self.next(), self.next(), chain_keys(chain)
         self.c.acknowledge()
@@ -100,7 +110,7 @@ class Engine:
         if not boundary:
             self.seen["misses"] += 1
             return False
-        r = self.c.get_transfer(handle, plan, boundary, deadline_ms=60000)
+        r = self.transfer(handle, plan, boundary)
         for k, offset in zip(keys, self.c.offsets):
             there = bytes(self.c.segment[offset:offset + BYTES])
             assert there == value_of(k, BYTES), f"chain {chain}: other bytes under {k.hex()}: {there[:64].hex()}"

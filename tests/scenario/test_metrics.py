@@ -86,6 +86,11 @@ def value(families, name, sample=None, **labels):
     return families[name][1][(sample or name, tuple(sorted(labels.items())))]
 
 
+def answered(m):
+    """A request is counted behind its answer."""
+    return all(value(m, "prefixfs_request_seconds", "prefixfs_request_seconds_count", op=op) for op in ("PUT_START", "PUT_COMMIT", "ATTACH"))
+
+
 def test_format_and_numbers(daemon, slower):
     d = daemon()
     parse(d.read("metrics"))  # without any namespace
@@ -95,6 +100,7 @@ def test_format_and_numbers(daemon, slower):
     with Client(d.path("ns/x/ctl")) as c:
         c.acknowledge()
         c.put(1, None, 192, keys, map(value_of, keys))
+        wait_for(lambda: answered(parse(d.read("metrics"))), 10 * slower, "the count of requests")
         m = parse(d.read("metrics"))
         stats = d.stats()
     assert value(m, "prefixfs_values_committed_total", ns="x") == 3
