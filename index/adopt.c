@@ -43,29 +43,33 @@ static ALWAYS_INLINE void prefetch_bucket(const struct keymap *map, uint64_t has
 	__builtin_prefetch(&map->buckets[keymap_home(map, hash)], 1);
 }
 
+static ALWAYS_INLINE void prefetch_key(const struct index *index, const struct key *key)
+{
+	prefetch_bucket(&index->map, keymap_hash(&index->map, key));
+	if (index->orphans.count)
+		prefetch_bucket(&index->orphans, keymap_hash(&index->orphans, key));
+}
+
 static ALWAYS_INLINE void prefetch_pages(const struct index *index, const struct index_adoption *a, uint32_t first, uint32_t n)
 {
 	const uint32_t *entries = a->entries + (size_t)first * index->page_columns;
 
 	for (uint32_t i = 0; i < n; i++)
-		prefetch_bucket(&index->map, keymap_hash(&index->map, &a->keys[first + i]));
-	for (uint32_t i = 0; i < n && index->orphans.count; i++)
-		prefetch_bucket(&index->orphans, keymap_hash(&index->orphans, &a->keys[first + i]));
+		prefetch_key(index, &a->keys[first + i]);
 	for (uint32_t i = 0; i < n * index->page_columns; i++)
 		if (entries[i] != INDEX_NONE)
 			__builtin_prefetch(&index->tables->entries[entries[i]], 1);
 }
 
-void index_adopt_prefetch(const struct index *index, const struct index_adoption *a)
+void index_adopt_prefetch(const struct index *index, const struct key *parent, const struct key *keys, uint32_t pages)
 {
+	uint32_t n = pages < INDEX_STEP_KEYS ? pages : INDEX_STEP_KEYS;
+
 	lock_assert_held(index->guard);
-	prefetch_pages(index, a, 0, a->pages < INDEX_STEP_KEYS ? a->pages : INDEX_STEP_KEYS);
-	if (adoption_has_row(index, a))
-		prefetch_bucket(&index->map, row_hash(keymap_hash(&index->map, adoption_endpoint(a))));
-	if (a->parent) {
-		prefetch_bucket(&index->map, keymap_hash(&index->map, a->parent));
-		prefetch_bucket(&index->orphans, keymap_hash(&index->orphans, a->parent));
-	}
+	for (uint32_t i = 0; i < n; i++)
+		prefetch_key(index, &keys[i]);
+	if (parent)
+		prefetch_key(index, parent);
 }
 
 /* The entry that the parent's key probably has; INDEX_NONE. Its line is fetched. */

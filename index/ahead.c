@@ -4,22 +4,7 @@
  */
 #include "index/internal.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
-/* Whole pages of [from, from + bytes). Failure is no loss: the pages come when they are touched. */
-static void make_present(const void *from, size_t bytes)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	uintptr_t first = (uintptr_t)from & ~(page - 1);
-	uintptr_t end = ((uintptr_t)from + bytes + page - 1) & ~(page - 1);
-
-	madvise((void *)first, end - first, MADV_POPULATE_WRITE);
-}
+#include "store/base/memory.h"
 
 struct index_mark index_mark(const struct index *index)
 {
@@ -37,14 +22,14 @@ void index_make_present(const struct index *index, struct index_mark mark)
 	if (units > INDEX_AHEAD_UNITS)
 		units = INDEX_AHEAD_UNITS;
 	if (records) {
-		make_present(&index->tables->records[mark.record], records * sizeof(struct record_entry));
-		make_present(&index->records[mark.record], records * sizeof(struct record));
+		memory_make_present(&index->tables->records[mark.record], records * sizeof(struct record_entry));
+		memory_make_present(&index->records[mark.record], records * sizeof(struct record));
 	}
 	if (units)
-		make_present(arena_at(&index->arena, mark.unit), units * ARENA_UNIT_WORDS * sizeof(uint32_t));
+		memory_make_present(arena_at(&index->arena, mark.unit), units * ARENA_UNIT_WORDS * sizeof(uint32_t));
 }
 
 void index_make_entries_present(const struct index *index, uint32_t first, uint32_t count)
 {
-	make_present(&index->tables->entries[first], (size_t)count * sizeof(struct entry));
+	memory_make_present(&index->tables->entries[first], (size_t)count * sizeof(struct entry));
 }

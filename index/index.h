@@ -407,8 +407,9 @@ enum { INDEX_E_TWICE = 4, INDEX_E_FULL = 5 };
  * name or memory is left. Nothing was changed then and *ret is INDEX_NONE. Takes as long as it has pages, whatever their
  * number, under the lock. A WHOLE group counts as whole as soon as one of it is there: whoever adopts a part only lets that go. */
 int index_adopt(struct index *index, struct index_adoption *adoption, uint32_t *ret);
-/* Brings near what index_adopt of it will read: for a record some places ahead of the one that is adopted now. */
-void index_adopt_prefetch(const struct index *index, const struct index_adoption *adoption);
+/* Brings near what index_adopt of a record with these keys will read: for one some places ahead of the one that is adopted now.
+ * @parent: NULL = root. */
+void index_adopt_prefetch(const struct index *index, const struct key *parent, const struct key *keys, uint32_t pages);
 /* After the last of many: no record was used later than what it hangs off, what has no use at the end of a record goes (and is
  * told as a loss, not as news), records enter the orders. *cursor is 0 at first. Ends in bounded stays, of some
  * INDEX_STEP_KEYS records: call until it is false. */

@@ -88,8 +88,14 @@ void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout); /
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);
 
-/* Calls @file for every record file by name; @size_wanted: with its length (a stat each). False from @file stops. Blocks. */
-int disk_dir_list(struct disk_dir *dir, bool size_wanted,
+/* Of the folders of record files, those whose number modulo @parts is @part: several threads may list one directory together. */
+struct disk_listing {
+	unsigned part, parts; /* all: 0 of 1 */
+	bool sizes;           /* with lengths and times, a stat each; else both are 0 */
+	bool clear;           /* what writes that a death ended left is removed: before the first job alone */
+};
+/* Calls @file for every record file by name. False from @file stops. Negative errno with a sentence. Blocks. */
+int disk_dir_list(struct disk_dir *dir, const struct disk_listing *what,
 		  bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s),
 		  void *context, struct why *why);
 /* Reads and checks header and key segment of one file; what it says where it lies: *keys_ret is malloc'ed (plan.keys_bytes) and the

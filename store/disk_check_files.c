@@ -100,7 +100,8 @@ static int make_table(struct check_space *s)
 
 static int list(struct check_space *s, struct why *why)
 {
-	int r = disk_dir_list(s->dir, true, list_one, s, why);
+	const struct disk_listing all = {.parts = 1, .sizes = true};
+	int r = disk_dir_list(s->dir, &all, list_one, s, why);
 
 	if (r)
 		return r;

@@ -102,10 +102,11 @@ static int each_name(int fd, bool (*name)(void *context, int fd, const char *nam
 	}
 }
 
-/* The same for all folders of record files. */
-static int each_file(const struct disk_dir *dir, bool (*name)(void *context, int fd, const char *name), void *context)
+/* The same for folders of record files: from @first on each @step'th one. */
+static int each_file(const struct disk_dir *dir, unsigned first, unsigned step,
+	bool (*name)(void *context, int fd, const char *name), void *context)
 {
-	for (unsigned i = 0; i < FOLDERS; i++) {
+	for (unsigned i = first; i < FOLDERS; i += step) {
 		char folder[3];
 
 		snprintf(folder, sizeof(folder), "%02x", i);
@@ -121,8 +122,9 @@ static int each_file(const struct disk_dir *dir, bool (*name)(void *context, int
 	return 0;
 }
 
-struct listing {
-	bool size_wanted;
+struct list {
+	struct disk_dir *dir;
+	const struct disk_listing *what;
 	bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s);
 	void *context;
 	int error;
@@ -130,30 +132,33 @@ struct listing {
 
 static bool list_name(void *context, int fd, const char *name)
 {
-	struct listing *l = context;
+	struct list *l = context;
+	struct disk_ops *ops = l->dir->disk->ops;
 	struct stat st = {0};
 	uint64_t consumed;
 	struct key key;
 
+	if (l->what->clear && is_temporary(name))
+		ops->table->unlink(ops, fd, name); /* one that stays is looked at again next time */
 	if (!record_file_parse_name(name, &consumed, &key))
 		return true;
-	if (l->size_wanted && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) {
+	if (l->what->sizes && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) {
 		l->error = errno == ENOENT ? 0 : -errno; /* it went meanwhile */
 		return !l->error;
 	}
-	if (l->size_wanted && !S_ISREG(st.st_mode))
+	if (l->what->sizes && !S_ISREG(st.st_mode))
 		return true;
 	return l->file(l->context, consumed, &key, (uint64_t)st.st_size, st.st_mtim.tv_sec);
 }
 
-int disk_dir_list(struct disk_dir *dir, bool size_wanted,
+int disk_dir_list(struct disk_dir *dir, const struct disk_listing *what,
 	bool (*file)(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s),
 	void *context, struct why *why)
 {
-	struct listing l = {.size_wanted = size_wanted, .file = file, .context = context};
+	struct list l = {.dir = dir, .what = what, .file = file, .context = context};
 
 	lock_assert_none_held();
-	int r = each_file(dir, list_name, &l);
+	int r = each_file(dir, what->part, what->parts, list_name, &l);
 
 	if (r > 0)
 		r = l.error;
@@ -163,16 +168,6 @@ int disk_dir_list(struct disk_dir *dir, bool size_wanted,
 /* ---- opened ------------------------------------------------------------------------------------------------------------ */
 
 static bool remove_name(void *context, int fd, const char *name);
-
-static bool clear_name(void *context, int fd, const char *name)
-{
-	struct disk_dir *dir = context;
-	struct disk_ops *ops = dir->disk->ops;
-
-	if (is_temporary(name))
-		ops->table->unlink(ops, fd, name); /* one that stays is looked at again next time */
-	return true;
-}
 
 void disk_old_folder(char to[DISK_PATH_BYTES], unsigned folder, uint32_t number)
 {
@@ -331,11 +326,9 @@ static int make_folder(struct disk_dir *dir, struct why *why)
 		return why_set(why, errno, "%s cannot be opened: %s", dir->path, strerrordesc_np(errno));
 	if (disk->look_only)
 		return 0;
-	r = each_file(dir, clear_name, dir);
 	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (!r && again >= 0)
-		r = each_name(again, empty_left_over, dir);
+	r = again < 0 ? -errno : each_name(again, empty_left_over, dir);
 	return r ? why_set(why, -r, "%s: its files cannot be listed: %s", dir->path, strerrordesc_np(-r)) : 0;
 }
 
@@ -497,7 +490,7 @@ static void remove_all(struct disk_dir *dir)
 		"namespace.json"}; /* which says how to read the files of a folder that a death leaves behind */
 	struct disk_ops *ops = dir->disk->ops;
 
-	each_file(dir, remove_name, dir);
+	each_file(dir, 0, 1, remove_name, dir);
 	cleanup(closep) int again = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (again >= 0)

@@ -11,22 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/mix.h"
 #include "store/base/clock.h"
 #include "store/host_private.h"
-#include "store/tiering.h"
-
-/* ---- what the folders hold -------------------------------------------------------------------------------------- */
+#include "store/restart_private.h"
 
 #define RESTART_FLUSH_NS 10000000000ull /* for half a queue of the catalogue */
-
-struct listed {
-	struct key endpoint;
-	uint64_t consumed;
-	uint64_t bytes; /* 0: not asked */
-	int64_t mtime_s;
-	bool seen; /* the catalogue has it */
-};
+#define RESTART_TOLD 256u               /* records adopted, between two words to who touches memory */
 
 struct ring { /* of a WHOLE group */
 	uint64_t id;
@@ -36,10 +26,8 @@ struct ring { /* of a WHOLE group */
 
 struct restart {
 	struct tiering *t;
-	struct listed *files;
-	uint32_t count, capacity;
-	uint32_t *table; /* hash of endpoints -> number + 1 */
-	uint32_t mask;
+	struct listing listing;
+	struct present *present;
 	struct ring *rings;
 	uint32_t ring_count, ring_capacity;
 	uint32_t *entries; /* of the record that is being adopted */
@@ -53,61 +41,6 @@ struct restart {
 	bool no_memory;
 	struct why why;
 };
-
-static bool list_one(void *context, uint64_t consumed, const struct key *endpoint, uint64_t bytes, int64_t mtime_s)
-{
-	struct restart *r = context;
-
-	if (r->count == r->capacity) {
-		uint32_t capacity = r->capacity ? 2 * r->capacity : 4096;
-		struct listed *files = realloc(r->files, capacity * sizeof(*files));
-
-		if (!files) {
-			r->no_memory = true;
-			return false;
-		}
-		r->files = files;
-		r->capacity = capacity;
-	}
-	r->files[r->count++] = (struct listed){ .endpoint = *endpoint, .consumed = consumed, .bytes = bytes, .mtime_s = mtime_s };
-	return true;
-}
-
-static uint32_t bucket_of(const struct restart *r, const struct key *endpoint)
-{
-	return (uint32_t)mix_64(endpoint->words[0] ^ endpoint->words[2], endpoint->words[1] ^ 0x9e3779b97f4a7c15ull) & r->mask;
-}
-
-static int make_table(struct restart *r)
-{
-	uint32_t size = 1024;
-
-	while (size < 2 * r->count)
-		size *= 2;
-	r->table = calloc(size, sizeof(*r->table));
-	if (!r->table)
-		return -ENOMEM;
-	r->mask = size - 1;
-	for (uint32_t i = 0; i < r->count; i++) {
-		uint32_t at = bucket_of(r, &r->files[i].endpoint);
-
-		while (r->table[at])
-			at = (at + 1) & r->mask;
-		r->table[at] = i + 1;
-	}
-	return 0;
-}
-
-static struct listed *find_listed(const struct restart *r, uint64_t consumed, const struct key *endpoint)
-{
-	for (uint32_t at = bucket_of(r, endpoint); r->table[at]; at = (at + 1) & r->mask) {
-		struct listed *f = &r->files[r->table[at] - 1];
-
-		if (f->consumed == consumed && !memcmp(&f->endpoint, endpoint, sizeof(*endpoint)))
-			return f;
-	}
-	return NULL;
-}
 
 /* ---- WHOLE groups ------------------------------------------------------------------------------------------------- */
 
@@ -381,6 +314,8 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 		r->order++;
 	}
 	lock_drop(&t->space->lock);
+	if (!e && r->order % RESTART_TOLD == 0)
+		present_moved(r->present, RESTART_TOLD);
 	if (!e && ring) {
 		ring->record = record;
 		ring->there++;
@@ -390,10 +325,19 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 
 /* ---- from the catalogue ---------------------------------------------------------------------------------------------- */
 
-static bool row_found(void *context, const struct catalogue_row *row)
+static void fetch_ahead(const struct restart *r, const struct catalogue_row *row)
+{
+	struct space *space = r->t->space;
+
+	lock_take(&space->lock);
+	index_adopt_prefetch(space->index, row->flags & CATALOGUE_ROOT ? NULL : &row->parent, row->keys, row->pages);
+	lock_drop(&space->lock);
+}
+
+static bool row_found(void *context, const struct catalogue_row *row, const struct catalogue_row *ahead)
 {
 	struct restart *r = context;
-	struct listed *file = find_listed(r, row->consumed, &row->endpoint);
+	struct listed *file = listing_find(&r->listing, row->consumed, &row->endpoint);
 	struct found f = {
 		.id = row->id,
 		.endpoint = row->endpoint,
@@ -421,6 +365,8 @@ static bool row_found(void *context, const struct catalogue_row *row)
 		return !r->no_memory;
 	}
 	file->seen = true;
+	if (ahead)
+		fetch_ahead(r, ahead);
 	if (!adopt(r, &f, f.pages))
 		remove_file(r, &f);
 	return !r->no_memory;
@@ -565,13 +511,13 @@ static void look_at_files(struct restart *r)
 {
 	uint32_t left = 0;
 
-	for (uint32_t i = 0; i < r->count; i++)
-		if (!r->files[i].seen)
-			r->files[left++] = r->files[i];
+	for (uint32_t i = 0; i < r->listing.count; i++)
+		if (!r->listing.files[i].seen)
+			r->listing.files[left++] = r->listing.files[i];
 	if (left)
-		qsort(r->files, left, sizeof(*r->files), newer);
+		qsort(r->listing.files, left, sizeof(*r->listing.files), newer);
 	for (uint32_t i = 0; i < left && !r->no_memory; i++) {
-		look_at_file(r, &r->files[i]);
+		look_at_file(r, &r->listing.files[i]);
 		if (i % (CATALOGUE_QUEUE / 2) == CATALOGUE_QUEUE / 2 - 1)
 			catalogue_flush(r->t->catalogue, RESTART_FLUSH_NS);
 	}
@@ -645,26 +591,33 @@ static void flush_trims(struct restart *r)
 	}
 }
 
+/* The listing, and beside it the reading of the catalogue that is to be compared with it. */
+static int fill_from_rows(struct restart *r, bool fresh, bool sizes, struct why *why)
+{
+	struct tiering *t = r->t;
+	struct rows *rows = NULL;
+	int e = fresh ? 0 : rows_begin(t->catalogue, &rows, why);
+
+	e = e ? e : listing_make(t->dir, sizes, &r->listing, why);
+	if (!e && rows)
+		e = rows_each(rows, row_found, r, why);
+	rows_end(&rows);
+	return e == -EBADMSG ? 0 : e; /* it is made anew, the rows that were given are as good as they were */
+}
+
 static int fill(struct restart *r, bool fresh, bool behind, struct why *why)
 {
 	struct tiering *t = r->t;
 	int e;
 
 	r->sizes = behind && !fresh;
-	e = disk_dir_list(t->dir, fresh || behind, list_one, r, why);
-	if (!e && !r->no_memory)
-		r->no_memory = make_table(r);
-	if (!e && !r->no_memory && !fresh) {
-		e = catalogue_load(t->catalogue, row_found, r, why);
-		if (e == -EBADMSG) /* it is made anew, the rows that were given are as good as they were */
-			e = 0;
-	}
+	e = fill_from_rows(r, fresh, fresh || behind, why);
 	if (e)
 		return e;
 	forget_rows(r);
 	look_at_files(r);
 	if (r->no_memory)
-		return why_set(why, ENOMEM, "namespace %s: no memory to read its %u record files in", t->space->name, r->count);
+		return why_set(why, ENOMEM, "namespace %s: no memory to read its %u record files in", t->space->name, r->listing.count);
 	drop_broken_rings(r);
 	settle(r);
 	prune(r);
@@ -685,13 +638,14 @@ int tiering_restart(struct tiering *t, struct why *why)
 	t->generation = r.generation;
 	atomic_store(&t->space->generation, r.generation);
 	lock_drop(&t->space->lock);
+	r.present = present_begin(t);
 	e = fill(&r, t->fresh, t->behind, why);
+	present_end(&r.present);
 	t->foreign_files = r.foreign;
 	t->foreign_bytes = r.foreign_bytes;
 	t->space->stats.files_dropped += r.dropped + r.damaged;
 	t->space->stats.files_cut += r.cut;
-	free(r.files);
-	free(r.table);
+	listing_free(&r.listing);
 	free(r.rings);
 	free(r.entries);
 	free(r.gone);

@@ -7,6 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 void *memory_reserve(size_t bytes, bool huge)
 {
 	assert(bytes > 0);
@@ -28,6 +32,17 @@ void memory_release(void *pointer, size_t bytes)
 	if (*memory)
 		munmap(*memory, bytes);
 	*memory = NULL;
+}
+
+void memory_make_present(const void *from, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = (uintptr_t)from & ~(page - 1);
+	uintptr_t end = ((uintptr_t)from + bytes + page - 1) & ~(page - 1);
+	int saved = errno;
+
+	madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+	errno = saved;
 }
 
 size_t memory_resident(const void *memory, size_t bytes)

@@ -15,6 +15,10 @@ void *memory_reserve(size_t bytes, bool huge);
  * pass. */
 void memory_release(void *pointer, size_t bytes);
 
+/* Makes the pages of [@from, +@bytes), which were reserved or mapped to be written, present before they are needed: a page fault is
+ * taken over from whoever would be first. Keeps what is there. Failure is no loss: they come when they are touched. Any thread; blocks. */
+void memory_make_present(const void *from, size_t bytes);
+
 /* Bytes of it that are in memory now. Slow (asks the kernel about every page): for statistics and tests. */
 size_t memory_resident(const void *memory, size_t bytes);
 

@@ -159,7 +159,7 @@ static void run(struct bench *b, const char *what)
 		if (turn + AHEAD < b->records) {
 			struct index_adoption ahead = adoption_of(b, turn + AHEAD);
 
-			index_adopt_prefetch(b->index, &ahead);
+			index_adopt_prefetch(b->index, ahead.parent, ahead.keys, ahead.pages);
 		}
 		struct index_adoption a = adoption_of(b, turn);
 

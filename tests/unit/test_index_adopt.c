@@ -248,7 +248,7 @@ static void adopt_all(struct world *w)
 		for (uint32_t j = 0; j < i && s->a.flags & RECORD_WHOLE; j++)
 			if (ring_of[order[j]] == ring_of[order[i]] && saved[order[j]].a.flags & RECORD_WHOLE)
 				s->a.whole_ring = saved[order[j]].number;
-		index_adopt_prefetch(w->index, &s->a);
+		index_adopt_prefetch(w->index, s->a.parent, s->a.keys, s->a.pages);
 		w->losses_n = 0;
 		assert_int_equal(index_adopt(w->index, &s->a, &s->number), 0);
 		assert_int_equal(w->index->records[s->number].state, RECORD_LIVE);
