@@ -131,7 +131,7 @@ static void log_disk(struct health *h, const struct host_disk_report *disk)
 				disk->text);
 		h->failing = true;
 		h->failed_ns = now;
-	} else if (h->failing && now - h->failed_ns >= CALM_NS) {
+	} else if (h->failing && disk->state == HOST_DISK_OK && now - h->failed_ns >= CALM_NS) {
 		log_info("%s: the disk tier is written again, after %" PRIu64 " failures since the start", disk->path,
 			disk->write_errors);
 		h->failing = false;
