@@ -13,10 +13,12 @@
 
 #define LOOK_AGAIN_NS 1000000000ull
 
-struct read {
+struct wait {
 	fuse_req_t req;
 	fuse_ino_t ino;
-	size_t size;
+	bool open;
+	struct fuse_file_info fi; /* of an open */
+	size_t size;              /* of a read, likewise offset */
 	uint64_t offset;
 };
 
@@ -26,7 +28,7 @@ struct aside {
 	struct lock_cond more;
 	bool closed;          /* (lock) */
 	uint32_t first, used; /* (lock) of the ring */
-	struct read *ring;    /* (lock) ASIDE_MAX */
+	struct wait *ring;    /* (lock) ASIDE_MAX */
 	pthread_t thread[ASIDE_THREADS];
 	unsigned threads;
 };
@@ -60,7 +62,7 @@ void aside_free(struct aside **ap)
 }
 
 /* False: the end. */
-static bool take(struct aside *a, struct read *ret)
+static bool take(struct aside *a, struct wait *ret)
 {
 	lock_take(&a->lock);
 	while (!a->used && !a->closed)
@@ -80,18 +82,20 @@ static void *aside_main(void *argument)
 	static const struct sched_param none = {0};
 	struct aside *a = argument;
 	void *buffer = aligned_alloc(4096, LOOP_SCRATCH_BYTES);
-	struct read read;
+	struct wait wait;
 
 	pthread_setname_np(pthread_self(), "pfs-view");
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-	while (take(a, &read)) {
+	while (take(a, &wait)) {
 		lock_take(&a->lock);
 		bool closed = a->closed;
 		lock_drop(&a->lock);
 		if (closed || !buffer)
-			fuse_reply_err(read.req, closed ? ENODEV : ENOMEM);
+			fuse_reply_err(wait.req, closed ? ENODEV : ENOMEM);
+		else if (wait.open)
+			ops_open_raw(wait.req, a->fs, wait.ino, &wait.fi);
 		else
-			ops_read_values(read.req, a->fs, read.ino, read.size, read.offset, buffer);
+			ops_read_values(wait.req, a->fs, wait.ino, wait.size, wait.offset, buffer);
 	}
 	free(buffer);
 	return NULL;
@@ -118,16 +122,30 @@ void aside_stop(struct aside *a)
 		pthread_join(a->thread[--a->threads], NULL);
 }
 
-void aside_read(struct aside *a, fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset)
+static void give(struct aside *a, const struct wait *wait)
 {
 	lock_take(&a->lock);
 	bool taken = !a->closed && a->used < ASIDE_MAX;
 	if (taken) {
-		a->ring[(a->first + a->used) % ASIDE_MAX] = (struct read){.req = req, .ino = ino, .size = size, .offset = offset};
+		a->ring[(a->first + a->used) % ASIDE_MAX] = *wait;
 		a->used++;
 		lock_cond_wake_all(&a->more);
 	}
 	lock_drop(&a->lock);
 	if (!taken)
-		fuse_reply_err(req, EAGAIN);
+		fuse_reply_err(wait->req, EAGAIN);
+}
+
+void aside_read(struct aside *a, fuse_req_t req, fuse_ino_t ino, size_t size, uint64_t offset)
+{
+	const struct wait wait = {.req = req, .ino = ino, .size = size, .offset = offset};
+
+	give(a, &wait);
+}
+
+void aside_open(struct aside *a, fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
+{
+	const struct wait wait = {.req = req, .ino = ino, .open = true, .fi = *fi};
+
+	give(a, &wait);
 }

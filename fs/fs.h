@@ -33,6 +33,7 @@ struct handles;
 struct namespaces;
 struct notifier;
 struct page_nodes;
+struct passthrough;
 struct requests;
 struct watch;
 
@@ -60,6 +61,7 @@ struct fs {
 	struct requests *requests;
 	struct errands *errands;
 	struct aside *aside;
+	struct passthrough *passthrough;
 	struct carriers *carriers;
 	struct doorman *doorman;
 	struct fuse_session *session;

@@ -8,7 +8,7 @@
 #include "store/base/digest.h"
 #include "store/base/lock.h"
 
-#define KINDS 4
+#define KINDS 5
 
 struct handle {
 	uint32_t generation;

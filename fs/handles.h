@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum handle_kind { HANDLE_CTL = 1, HANDLE_TEXT, HANDLE_EVENTS };
+enum handle_kind { HANDLE_CTL = 1, HANDLE_TEXT, HANDLE_EVENTS, HANDLE_RAW };
 
 struct handles;
 

@@ -14,6 +14,7 @@
 
 #include "fs/calls.h"
 #include "fs/log.h"
+#include "fs/passthrough.h"
 #include "fs/requests.h"
 #include "store/base/clock.h"
 
@@ -242,6 +243,8 @@ int loops_start(struct fs *fs, struct loops **ret)
 		return -ENOMEM;
 	*ret = loops;
 	r = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0 ? answer_init(fs) : -errno;
+	if (!r)
+		passthrough_begin(fs->passthrough);
 	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))
 		CPU_ZERO(&anywhere); /* more CPUs than the set holds: nobody is followed */
 	while (!r && loops->count < threads) {

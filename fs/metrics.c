@@ -13,6 +13,7 @@
 
 #include "fs/client/prefixfs_abi.h"
 #include "fs/notifier.h"
+#include "fs/passthrough.h"
 #include "fs/requests.h"
 #include "fs/tiers.h"
 #include "fs/version.h"
@@ -407,6 +408,7 @@ static void disk(struct page *p, struct fs *fs)
 	of_host(p, "disk_memory_bytes", "", "memory of the daemon for the disk tier", d.memory_bytes);
 	of_host(p, "disk_uring", "", "1 with io_uring, 0 with plain calls", d.uring);
 	of_host(p, "disk_direct", "", "1 past the page cache, 0 through it", d.direct);
+	of_host(p, "disk_passthrough", "", "1 where `raw` is read past the daemon, 0 through it", passthrough_in_use(fs->passthrough));
 	of_host(p, "catalogue_queued", "", "changes that wait to be written to catalogues", d.catalogue_queued);
 	of_host(p, "catalogue_dropped", "_total", "changes that a catalogue was too slow for: it is made anew at a restart",
 		d.catalogue_dropped);

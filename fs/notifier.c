@@ -255,14 +255,22 @@ static bool take_changed(struct notifier *n, struct changed_namespace *to)
 	return any;
 }
 
+/* libfuse 3.14 wants a flag for what is the only thing that later ones do. */
+static int expire_name(struct notifier *n, uint64_t directory, const char *name)
+{
+#if PFS_EXPIRE_HAS_FLAGS
+	return fuse_lowlevel_notify_expire_entry(n->fs->session, directory, name, strlen(name), FUSE_LL_EXPIRE_ONLY);
+#else
+	return fuse_lowlevel_notify_expire_entry(n->fs->session, directory, name, strlen(name));
+#endif
+}
+
 /* The kernel is to forget @name in @directory. In a @hurry it is only told that its time is over, so that it asks the next
  * time: several times cheaper, since it need not take the inode apart and send a forget; it keeps that until it is short of
  * memory. Kernels before 6.2 cannot be told that. */
 static void tell_name(struct notifier *n, uint64_t directory, const char *name, bool hurry)
 {
-	int r = hurry ? fuse_lowlevel_notify_expire_entry(n->fs->session, directory, name, strlen(name),
-				  FUSE_LL_EXPIRE_ONLY)
-		      : -ENOSYS;
+	int r = hurry ? expire_name(n, directory, name) : -ENOSYS;
 
 	if (r == -ENOSYS)
 		r = fuse_lowlevel_notify_inval_entry(n->fs->session, directory, name, strlen(name));

@@ -46,4 +46,7 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct f
 /* Answers a read of a file of values, `pages` and the like, through @buffer of LOOP_SCRATCH_BYTES. May wait for a disk. */
 void ops_read_values(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size, uint64_t offset, char *buffer);
 
+/* Answers an open of `raw` for reading: past the daemon where that is possible, else its reads come to it. May wait for a disk. */
+void ops_open_raw(fuse_req_t req, struct fs *fs, fuse_ino_t ino, struct fuse_file_info *fi);
+
 #endif

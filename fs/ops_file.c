@@ -17,9 +17,11 @@
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/metrics.h"
+#include "fs/passthrough.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 #include "fs/watch.h"
+#include "store/base/cleanup.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
@@ -112,6 +114,33 @@ static int open_node(fuse_req_t req, const struct look *look, struct fuse_file_i
 	return open_text(req, look, fi);
 }
 
+static void reply_open(fuse_req_t req, struct fs *fs, const struct fuse_file_info *fi)
+{
+	if (fuse_reply_open(req, fi) == -ENOENT && fi->fh)
+		handles_close(fs->handles, fi->fh); /* the open was interrupted: no release will come */
+}
+
+void ops_open_raw(fuse_req_t req, struct fs *fs, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct look look;
+	int r = look_at(fs, ino, &look);
+	cleanup(closep) int file = r ? -1 : space_record_open_raw(look.namespace.space, look.record.number, look.record.generation);
+
+	look_end(&look);
+	if (!r && file < 0)
+		r = file;
+	if (!r) {
+		const struct passthrough_of of = {
+			.node = ino, .namespace = look.namespace.number, .generation = look.record.generation};
+
+		r = passthrough_open(fs->passthrough, &of, file, fi);
+	}
+	if (r)
+		fuse_reply_err(req, -r);
+	else
+		reply_open(req, fs, fi);
+}
+
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
@@ -130,8 +159,10 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->noflush = 1;
 	/* Shells read these byte by byte then, and nobody skips an answer. */
 	fi->nonseekable = look.node.kind == NODE_CTL || look.node.kind == NODE_EVENTS;
-	if (fuse_reply_open(req, fi) == -ENOENT && fi->fh)
-		handles_close(fs->handles, fi->fh); /* the open was interrupted: no release will come */
+	if (look.node.kind == NODE_RAW && passthrough_began(fs->passthrough))
+		aside_open(fs->aside, req, ino, fi);
+	else
+		reply_open(req, fs, fi);
 }
 
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -210,13 +241,15 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct node node;
+	bool known = node_unpack(ino, &node);
+	uint64_t handle = known && node.kind == NODE_RAW ? 0 : fi->fh; /* what `raw` has is for its release */
 
-	if (node_unpack(ino, &node) && node.kind == NODE_EVENTS)
-		watch_read(fs->watch, req, fi->fh, size, fi->flags & O_NONBLOCK);
-	else if (fi->fh && read_ctl(req, fs, fi->fh, size))
+	if (known && node.kind == NODE_EVENTS)
+		watch_read(fs->watch, req, handle, size, fi->flags & O_NONBLOCK);
+	else if (handle && read_ctl(req, fs, handle, size))
 		return;
-	else if (fi->fh)
-		read_text(req, fs, fi->fh, size, (uint64_t)offset);
+	else if (handle)
+		read_text(req, fs, handle, size, (uint64_t)offset);
 	else if (fs->disk)
 		aside_read(fs->aside, req, ino, size, (uint64_t)offset);
 	else
@@ -276,6 +309,8 @@ static void op_init(void *context, struct fuse_conn_info *conn)
 	conn->want &= ~unwanted;
 	conn->want |= wanted & conn->capable;
 	conn->max_readahead = 0;
+	if (fs->disk)
+		passthrough_ask(fs->passthrough, conn);
 	atomic_store(&fs->ready, true);
 }
 

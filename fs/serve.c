@@ -29,6 +29,7 @@
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
+#include "fs/passthrough.h"
 #include "fs/requests.h"
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
@@ -224,7 +225,7 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS);
+	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS + PASSTHROUGH_OPENS);
 	fs->page_nodes = page_nodes_new();
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
@@ -233,11 +234,12 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->namespaces = namespaces_new(fs);
 	fs->errands = errands_new(fs);
 	fs->aside = aside_new(fs);
+	fs->passthrough = passthrough_new(fs);
 	fs->carriers = carriers_new(fs);
 	fs->doorman = doorman_new(fs, listener);
 	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
-		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->carriers ||
-		!fs->doorman)
+		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->passthrough ||
+		!fs->carriers || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	check_budget(fs);
 	r = open_host(fs, why);
@@ -316,6 +318,7 @@ static void close_parts(struct fs *fs)
 {
 	doorman_free(&fs->doorman);
 	handles_free(&fs->handles);
+	passthrough_free(&fs->passthrough);
 	aside_free(&fs->aside);
 	carriers_free(&fs->carriers);
 	errands_free(&fs->errands);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "fs/namespaces.h"
+#include "fs/passthrough.h"
 
 const char *tiers_state_name(enum host_disk_state state)
 {
@@ -44,10 +45,10 @@ static void print_disk(struct fs *fs, FILE *to)
 		" write_errors=%" PRIu64 " checksum_errors=%" PRIu64,
 		d.read_bytes, d.written_bytes, d.reads, d.writes, d.read_errors, d.write_errors, d.checksum_errors);
 	fprintf(to,
-		" jobs=%" PRIu64 " memory=%" PRIu64 " io=%s direct=%s catalogue_queued=%" PRIu64 " catalogue_dropped=%" PRIu64
-		" path=%s\n",
-		d.jobs, d.memory_bytes, d.uring ? "uring" : "plain", d.direct ? "yes" : "no", d.catalogue_queued,
-		d.catalogue_dropped, d.path);
+		" jobs=%" PRIu64 " memory=%" PRIu64 " io=%s direct=%s passthrough=%s catalogue_queued=%" PRIu64
+		" catalogue_dropped=%" PRIu64 " path=%s\n",
+		d.jobs, d.memory_bytes, d.uring ? "uring" : "plain", d.direct ? "yes" : "no",
+		passthrough_in_use(fs->passthrough) ? "yes" : "no", d.catalogue_queued, d.catalogue_dropped, d.path);
 }
 
 /* The lines about one namespace, which has its layout. */

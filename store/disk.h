@@ -116,6 +116,9 @@ int disk_file_look(struct disk_dir *dir, uint64_t consumed, const struct key *en
 /* Length of a file; 0: it is not there. Blocks. */
 uint64_t disk_file_bytes(const struct disk_dir *dir, uint64_t consumed, const struct key *endpoint);
 
+/* The file as it lies there, unchecked, for reading through the page cache: a descriptor, the caller's; -ENOENT, -EIO. Blocks. */
+int disk_file_open(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint);
+
 /* Bytes of a file as they lie there, unchecked, through the page cache. 0 at the end; -ENOENT, -EIO. Blocks. */
 ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes);
 

@@ -393,16 +393,23 @@ const char *disk_dir_path(const struct disk_dir *dir)
 	return dir->path;
 }
 
-ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes)
+int disk_file_open(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint)
 {
 	char path[DISK_PATH_BYTES];
 
 	lock_assert_none_held();
 	disk_path_of(path, consumed, endpoint, 0);
-	cleanup(closep) int fd = openat(dir->fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(dir->fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+ssize_t disk_file_read(struct disk_dir *dir, uint64_t consumed, const struct key *endpoint, uint64_t offset, void *to, size_t bytes)
+{
+	cleanup(closep) int fd = disk_file_open(dir, consumed, endpoint);
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	ssize_t n = pread(fd, to, bytes, (off_t)offset);
 
 	return n < 0 ? -errno : n;

@@ -340,6 +340,9 @@ ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generat
  * Blocks on the disk. */
 ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to,
 			      size_t bytes);
+/* That file, for reading: a descriptor, the caller's; what becomes of the record does not change what it reads, but for a trim, which
+ * shortens the file. -ENOENT as above. Blocks on the disk. */
+int space_record_open_raw(struct space *space, uint32_t number, uint32_t generation);
 
 /* ---- what one can resume from (docs/view.md, checkpoints) ------------------------------------------------------ */
 

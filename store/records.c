@@ -439,21 +439,40 @@ ssize_t space_record_read(struct space *space, uint32_t number, uint32_t generat
 	return (ssize_t)done;
 }
 
-ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to, size_t bytes)
+/* The name of its record file; false: the record is gone, or has none. */
+static bool file_name(struct space *space, uint32_t number, uint32_t generation, uint64_t *consumed, struct key *endpoint)
 {
 	struct tiering *t = space->tiering;
-	uint64_t consumed = 0;
-	struct key endpoint;
 	bool there;
 
 	if (!t)
-		return -ENOENT;
+		return false;
 	lock_take(&space->lock);
 	there = record_current(space, number, generation) && tiering_file(t, number)->id;
 	if (there) {
-		consumed = tiering_file_consumed(t, number);
-		endpoint = tiering_file(t, number)->endpoint;
+		*consumed = tiering_file_consumed(t, number);
+		*endpoint = tiering_file(t, number)->endpoint;
 	}
 	lock_drop(&space->lock);
-	return there ? disk_file_read(t->dir, consumed, &endpoint, offset, to, bytes) : -ENOENT;
+	return there;
+}
+
+ssize_t space_record_read_raw(struct space *space, uint32_t number, uint32_t generation, uint64_t offset, void *to, size_t bytes)
+{
+	uint64_t consumed = 0;
+	struct key endpoint;
+
+	if (!file_name(space, number, generation, &consumed, &endpoint))
+		return -ENOENT;
+	return disk_file_read(space->tiering->dir, consumed, &endpoint, offset, to, bytes);
+}
+
+int space_record_open_raw(struct space *space, uint32_t number, uint32_t generation)
+{
+	uint64_t consumed = 0;
+	struct key endpoint;
+
+	if (!file_name(space, number, generation, &consumed, &endpoint))
+		return -ENOENT;
+	return disk_file_open(space->tiering->dir, consumed, &endpoint);
 }
