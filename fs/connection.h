@@ -37,6 +37,9 @@ int connection_replay(struct fs *fs, struct why *why);
  * life, after connection_replay and before the first read, when no thread of the predecessor can run any more. EINVAL: the kernel
  * is older than 6.9. Harmless when it is repeated by the next process. */
 int connection_resend(struct fs *fs, struct why *why);
+/* Of each request, before libfuse has it (loop.c): notes whether it was sent again, and of FUSE_POLL the kernel's number of the sleeper,
+ * which libfuse tells nobody, in the will. */
+void connection_note(struct fs *fs, const void *request, size_t bytes);
 /* Wakes whoever waits in poll(2) on a handle of a predecessor. Never blocks on a lock of a directory. */
 void connection_wake_polls(struct fs *fs);
 

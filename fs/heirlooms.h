@@ -6,7 +6,7 @@
  *   serving -> parent   KEEP (what, name, number, fd)     hold it; one of the same three is replaced
  *                       DROP (what, name, number)         let go of it
  *   parent -> serving   GIVE (what, name, number, fd)     one that is held; a copy stays with the parent
- *                       GIVEN (number = how many)         that was all: begin
+ *                       GIVEN (number = how many)         that was all: begin. A STOP comes only after it
  *                       HANDOVER                          end what runs, answer it, take nothing new, exit with 0
  *
  *   what       name            number                 descriptor

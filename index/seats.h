@@ -11,12 +11,14 @@
  *
  * The word is all that quarantine needs to know after a death. What the slot's entry says and whether its word is 0:
  *
- *   entry        word 0                                  word not 0
- *   FREE         free                                    free; the word is cleared: the address was never told
- *   VALUE        a value                                 a value that does not leave the slot until these seats are settled (a get plan
- *                                                        that is out, or a put whose commit was not answered)
- *   QUARANTINED  free, once no I/O of the predecessor    not reused until these seats are settled
+ *   entry        word 0                                  word not 0: not reused until these seats are settled, and in the meantime
+ *   FREE         free                                    QUARANTINED
+ *   VALUE        a value                                 a value that does not leave the slot (a get plan that is out, a put whose commit
+ *                                                        was not answered)
+ *   QUARANTINED  free, once no I/O of the predecessor    QUARANTINED
  *                runs (the disk's lock): a read into it
+ *
+ * In life a seat is left when its session has ended and none of its slots rests in quarantine; the words are swept in the background.
  *
  * Seat SEATS_CROWD is for all sessions that find no other one; only the end of all their processes settles it.
  *
@@ -60,7 +62,11 @@ struct seats {
 uint32_t seats_take(struct seats *seats, const uint8_t client_id[16], uint64_t session, uint64_t handle, uint64_t process);
 /* The seat will not be named again; its bits may still stand. */
 void seats_leave(struct seats *seats, uint32_t number);
-/* No word has its bit any more. */
+/* Takes the bit of a LEAVING seat out of the words of @count slots from @first on (at most SEATS_SWEEP in one stay; for each grant in
+ * turn, so that no hole of the file is filled). */
+void seats_sweep(struct seats *seats, uint32_t number, uint32_t first, uint32_t count);
+#define SEATS_SWEEP 4096u
+/* No word has its bit any more: all were swept while it was LEAVING. */
 void seats_free(struct seats *seats, uint32_t number);
 /* State of a seat whose check is right; SEAT_FREE of any other. */
 enum seat_state seats_state(const struct seats *seats, uint32_t number);

@@ -5,10 +5,11 @@
  *   1. header: version, geometry, layout, pairing of the two files      adopt_judge        else refused: the namespace is made anew, empty
  *   2. grants that contradict the layout, the segment or each other go  slots_judge
  *   3. the index                                                        index_rebuild
- *   4. slots taken and free                                             slots_rebuild
+ *   4. free entries whose word is not 0 are quarantined; those quarantined whose word is 0 are free, with a disk only after step 7;
+ *      slots taken and free                                             slots_rebuild
  *   5. seats: those whose process is gone are settled, the others hold  remnants_adopt
  *   6. outcomes of put plans, free numbers of groups                    outcomes_adopt
- *   7. with a disk: rows of files, clean bits, places; owed trims       tiering_adopt, after the disk's lock is held
+ *   7. with a disk: its lock; rows of files, clean bits, places, owed trims; a place that no row covers goes     tiering_adopt
  *   8. the budget: grants as they are; what was populating is populated anew; the rest of the floor is cut
  *
  * Each step may be cut off by a death and done again from the beginning: 2, 3 and 7 only free what holds nothing or free it again, 5 is
@@ -58,6 +59,10 @@ struct adoption {
  * Not refusals: ENOMEM (the process ends and is started again: memory may be there then), ENOSPC (floors over the budget), and what
  * host_space_create says. */
 int host_space_adopt(struct host *host, struct adoption *adoption, struct space **ret, struct adopt_report *report, struct why *why);
+/* This process ends, and another one may follow: ends the disk's jobs, closes its rings and catalogues, until @deadline_ns. Sessions, plans,
+ * quarantine and tables stay as they are: their clients live on. Instead of host_free, which takes all that apart and would hand out
+ * tomorrow what a client writes to today; the memory is the kernel's business. The daemon ends in no other way. */
+void host_leave(struct host *host, uint64_t deadline_ns);
 /* Would an error of it mean: make it anew? */
 bool adopt_refused(int error);
 /* Version of the tables in @fd, 0 where it is no tables. One read. */

@@ -2,8 +2,8 @@
  *
  * What became of put plans of earlier serving processes: asked for by (client id, plan id), answered from the groups' state words (P9).
  *
- * Built from the tables once, at adoption: every intact group that is COMMITTED or LOST by then. It only shrinks: a plan goes when its
- * remnant is settled (store/remnants.h). Group numbers that are in it are not given out again before that.
+ * Built from the tables once, at adoption: every intact group that is COMMITTED or LOST by then. It only shrinks: a plan goes when the
+ * remnant of the session that made it is settled (store/remnants.h); a group names that session. Group numbers that are in it are not given out again before that.
  *
  * Under the space lock, but for outcomes_new's memory.
  */
@@ -24,7 +24,8 @@ void outcomes_free(struct outcomes **outcomes);
  * INDEX_STEP_KEYS groups in one call. */
 bool outcomes_ask(struct space *space, const uint8_t client_id[16], uint64_t plan, uint32_t first, uint32_t count,
 		  uint8_t *status, uint8_t *outcome);
-/* Frees groups of @client_id, at most INDEX_STEP_KEYS; false: none is left. */
-bool outcomes_settle(struct space *space, const uint8_t client_id[16]);
+/* Frees groups that session @earlier made, at most INDEX_STEP_KEYS; false: none is left. By session and not by client id: another one of
+ * the same client may still be asked about. */
+bool outcomes_settle(struct space *space, uint64_t earlier);
 
 #endif
