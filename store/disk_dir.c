@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "store/base/cleanup.h"
+#include "store/base/killpoint.h"
 
 #define FOLDERS 256u
 #define LIST_BYTES (256u << 10) /* of names, in one system call */
@@ -470,6 +471,7 @@ static void rename_away(struct disk_dir *dir)
 {
 	struct disk *disk = dir->disk;
 
+	killpoint(KILLPOINT_REMOVE_BEGIN);
 	for (unsigned tries = 0; tries < GONE_TRIES && !dir->gone[0]; tries++) {
 		snprintf(dir->gone, sizeof(dir->gone), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
 		if (renameat2(disk->fd, dir->name, disk->fd, dir->gone, RENAME_NOREPLACE))
@@ -493,8 +495,7 @@ static void remove_folder(const struct disk_dir *dir)
 static void remove_all(struct disk_dir *dir)
 {
 	static const char *const ours[] = {"namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
-		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal",
-		"namespace.json"}; /* which says how to read the files of a folder that a death leaves behind */
+		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
 	struct disk_ops *ops = dir->disk->ops;
 
 	each_file(dir, remove_name, dir);
@@ -510,6 +511,8 @@ static void remove_all(struct disk_dir *dir)
 	}
 	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
 		unlinkat(dir->fd, ours[i], 0);
+	killpoint(KILLPOINT_REMOVE_EMPTIED);
+	unlinkat(dir->fd, "namespace.json", 0); /* last: it says how to read the files of a folder that a death leaves behind */
 	if (dir->disk->durability == DISK_DURABILITY_DATA)
 		ops->table->sync_dir(ops, dir->fd);
 	remove_folder(dir);
@@ -519,6 +522,7 @@ void disk_dir_set_aside(struct disk_dir *dir)
 {
 	lock_assert_none_held();
 	rename_away(dir);
+	killpoint(KILLPOINT_REMOVE_RENAMED);
 	leave(dir);
 	unmap(dir);
 	dir->aside = true;

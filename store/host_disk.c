@@ -14,6 +14,7 @@
 
 #include "index/space_json.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/disk_check.h"
 #include "store/host_private.h"
 #include "store/tiering.h"
@@ -299,6 +300,7 @@ static int replace_text(int dir, const char *text)
 
 	if (fd >= 0)
 		close(fd);
+	killpoint(KILLPOINT_JSON_WRITTEN);
 	if (!r)
 		return renameat(dir, "namespace.json.tmp", dir, "namespace.json") || fsync(dir) ? -errno : 0;
 	unlinkat(dir, "namespace.json.tmp", 0);

@@ -13,6 +13,7 @@
 
 #include "index/mix.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/tiering.h"
 
@@ -381,6 +382,8 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 		r->order++;
 	}
 	lock_drop(&t->space->lock);
+	if (!e)
+		killpoint(KILLPOINT_ADOPT);
 	if (!e && ring) {
 		ring->record = record;
 		ring->there++;
@@ -661,14 +664,17 @@ static int fill(struct restart *r, bool fresh, bool behind, struct why *why)
 	}
 	if (e)
 		return e;
+	killpoint(KILLPOINT_RESTART_ROWS);
 	forget_rows(r);
 	look_at_files(r);
+	killpoint(KILLPOINT_RESTART_FILES);
 	if (r->no_memory)
 		return why_set(why, ENOMEM, "namespace %s: no memory to read its %u record files in", t->space->name, r->count);
 	drop_broken_rings(r);
 	settle(r);
 	prune(r);
 	flush_trims(r);
+	killpoint(KILLPOINT_RESTART_SETTLED);
 	catalogue_mended(t->catalogue);
 	return 0;
 }
