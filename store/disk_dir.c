@@ -466,21 +466,46 @@ bool disk_is_gone(const char *name)
 	return digits && !strcmp(name + length + 1 + digits, ".gone");
 }
 
-/* Another namespace can have the folder's name from then on. One that cannot be renamed is removed where it is. */
-static void rename_away(struct disk_dir *dir)
+static void set_gone(struct disk_dir *dir, const char *name)
+{
+	lock_take(&dir->disk->lock);
+	snprintf(dir->gone, sizeof(dir->gone), "%s", name);
+	lock_drop(&dir->disk->lock);
+}
+
+/* Is @name what the folder of one that is open is called by now? */
+static bool is_open(struct disk *disk, const char *name)
+{
+	bool open = false;
+
+	lock_take(&disk->lock);
+	for (const struct disk_dir *dir = disk->dirs; dir; dir = dir->next)
+		open |= !strcmp(dir->gone, name);
+	lock_drop(&disk->lock);
+	return open;
+}
+
+/* One that cannot be renamed is removed where it is. */
+void disk_dir_rename_away(struct disk_dir *dir)
 {
 	struct disk *disk = dir->disk;
+	char name[sizeof(dir->gone)];
 
+	lock_assert_none_held();
+	if (dir->gone[0])
+		return;
 	killpoint(KILLPOINT_REMOVE_BEGIN);
 	for (unsigned tries = 0; tries < GONE_TRIES && !dir->gone[0]; tries++) {
-		snprintf(dir->gone, sizeof(dir->gone), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
-		if (renameat2(disk->fd, dir->name, disk->fd, dir->gone, RENAME_NOREPLACE))
-			dir->gone[0] = 0;
+		snprintf(name, sizeof(name), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
+		set_gone(dir, name);
+		if (renameat2(disk->fd, dir->name, disk->fd, name, RENAME_NOREPLACE))
+			set_gone(dir, "");
 	}
 	if (!dir->gone[0])
 		unlinkat(dir->fd, "namespace.json", 0);
 	if (disk->durability == DISK_DURABILITY_DATA)
 		disk->ops->table->sync_dir(disk->ops, dir->gone[0] ? disk->fd : dir->fd);
+	killpoint(KILLPOINT_REMOVE_RENAMED);
 }
 
 /* Others' files are left alone, under the name that they had. */
@@ -521,8 +546,8 @@ static void remove_all(struct disk_dir *dir)
 void disk_dir_set_aside(struct disk_dir *dir)
 {
 	lock_assert_none_held();
-	rename_away(dir);
-	killpoint(KILLPOINT_REMOVE_RENAMED);
+	disk_dir_rename_away(dir);
+	killpoint(KILLPOINT_REMOVE_ASIDE);
 	leave(dir);
 	unmap(dir);
 	dir->aside = true;
@@ -534,6 +559,8 @@ void disk_remove_gone(struct disk *disk, const char *name, const struct layout *
 	struct disk_dir dir = {.disk = disk, .layout = layout, .name = path};
 
 	lock_assert_none_held();
+	if (is_open(disk, name))
+		return;
 	snprintf(path, sizeof(path), "%.*s", (int)DISK_DIR_NAME_BYTES - 1, name);
 	snprintf(dir.gone, sizeof(dir.gone), "%s", name);
 	dir.fd = openat(disk->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -18,8 +18,9 @@
  *   reset_begin         RESET was asked
  *   reset_noted         its generation stands in namespace.json, the index knows nothing of it
  *   reset_clear         one of the 256 folders is to be renamed, others were
- *   remove_begin        nobody has the namespace any more, its folder is as it was
- *   remove_renamed      the folder has the name of what is gone
+ *   remove_begin        a namespace is in no list any more, its folder is as it was
+ *   remove_renamed      the folder has the name of what is gone, who asked has not been told
+ *   remove_aside        its jobs and its catalogue have ended, all of its files are there
  *   remove_emptied      nothing of ours is in it but namespace.json
  */
 #ifndef PREFIXFS_STORE_BASE_KILLPOINT_H
@@ -35,7 +36,7 @@
 	x(WRITE_KNOWN, "write_known") x(DEMOTE, "demote") x(ADOPT, "adopt") x(RESTART_ROWS, "restart_rows")                             \
 	x(RESTART_FILES, "restart_files") x(RESTART_SETTLED, "restart_settled") x(RESET_BEGIN, "reset_begin")                           \
 	x(RESET_NOTED, "reset_noted") x(RESET_CLEAR, "reset_clear") x(REMOVE_BEGIN, "remove_begin")                                     \
-	x(REMOVE_RENAMED, "remove_renamed") x(REMOVE_EMPTIED, "remove_emptied")
+	x(REMOVE_RENAMED, "remove_renamed") x(REMOVE_ASIDE, "remove_aside") x(REMOVE_EMPTIED, "remove_emptied")
 
 #define X(name, word) KILLPOINT_##name,
 enum killpoint { KILLPOINT_NAMES(X) KILLPOINTS };
