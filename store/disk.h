@@ -88,6 +88,11 @@ bool disk_is_gone(const char *name); /* is that such a folder's name? Any thread
 /* The rest of a removal that a death ended; @layout: of its namespace.json, which goes last, or NULL. Nobody else removes it; one that is
  * still open is left to who has it. Blocks. */
 void disk_remove_gone(struct disk *disk, const char *name, const struct layout *layout);
+/* What a death left of the creation of a namespace: its folder @fd, which has no namespace.json yet nor anything in the folders of
+ * record files. Any thread; blocks. */
+bool disk_is_unmade(int fd);
+/* Removes the folder @name of the directory if it is that; nobody has it open. False: it is still there. Blocks. */
+bool disk_remove_unmade(struct disk *disk, const char *name);
 void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout); /* of the namespace's folder; any thread */
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);

@@ -517,10 +517,24 @@ static void remove_folder(const struct disk_dir *dir)
 		renameat2(dir->disk->fd, dir->gone, dir->disk->fd, dir->name, RENAME_NOREPLACE);
 }
 
-static void remove_all(struct disk_dir *dir)
+/* What is in it but record files and namespace.json. */
+static void remove_ours(int fd)
 {
 	static const char *const ours[] = {"namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
 		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
+
+	for (unsigned i = 0; i < FOLDERS; i++) {
+		char folder[3];
+
+		snprintf(folder, sizeof(folder), "%02x", i);
+		unlinkat(fd, folder, AT_REMOVEDIR); /* one that has something left stays */
+	}
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
+		unlinkat(fd, ours[i], 0);
+}
+
+static void remove_all(struct disk_dir *dir)
+{
 	struct disk_ops *ops = dir->disk->ops;
 
 	each_file(dir, remove_name, dir);
@@ -528,14 +542,7 @@ static void remove_all(struct disk_dir *dir)
 
 	if (again >= 0)
 		each_name(again, empty_left_over, dir);
-	for (unsigned i = 0; i < FOLDERS; i++) {
-		char folder[3];
-
-		snprintf(folder, sizeof(folder), "%02x", i);
-		unlinkat(dir->fd, folder, AT_REMOVEDIR); /* one that has something left stays */
-	}
-	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
-		unlinkat(dir->fd, ours[i], 0);
+	remove_ours(dir->fd);
 	killpoint(KILLPOINT_REMOVE_EMPTIED);
 	unlinkat(dir->fd, "namespace.json", 0); /* last: it says how to read the files of a folder that a death leaves behind */
 	if (dir->disk->durability == DISK_DURABILITY_DATA)
@@ -571,6 +578,32 @@ void disk_remove_gone(struct disk *disk, const char *name, const struct layout *
 	else
 		remove_folder(&dir);
 	closep(&dir.fd);
+}
+
+static bool stop_at_name(void *context, int fd, const char *name)
+{
+	(void)context;
+	(void)fd;
+	(void)name;
+	return false;
+}
+
+bool disk_is_unmade(int fd)
+{
+	const struct disk_dir dir = {.fd = fd};
+
+	return faccessat(fd, "namespace.json", F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT && !each_file(&dir, stop_at_name, NULL);
+}
+
+bool disk_remove_unmade(struct disk *disk, const char *name)
+{
+	cleanup(closep) int fd = openat(disk->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	lock_assert_none_held();
+	if (fd < 0 || !disk_is_unmade(fd))
+		return false;
+	remove_ours(fd);
+	return !unlinkat(disk->fd, name, AT_REMOVEDIR);
 }
 
 uint64_t disk_file_bytes(const struct disk_dir *dir, uint64_t consumed, const struct key *endpoint)

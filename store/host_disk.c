@@ -250,8 +250,9 @@ static void found_folder(void *context, struct host *host, int dir, const char *
 		free(json.layout);
 		return;
 	}
-	if (why.error == ENOENT) { /* what is left of a removed one, which is others' */
-		host_disk_unused(host, folder, "");
+	if (why.error == ENOENT) { /* of a creation, or what is left of a removed one, which is others' */
+		if (!disk_remove_unmade(host->disk, folder))
+			host_disk_unused(host, folder, "");
 		return;
 	}
 	f->damaged(f->context, folder, why.text);
