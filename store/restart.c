@@ -348,6 +348,15 @@ static void remove_file(struct restart *r, const struct found *f)
 	r->dropped++;
 }
 
+/* Under the lock: is the file longer than its name says? A death came between its renaming and its cut. */
+static bool half_cut(const struct tiering *t, uint32_t record, const struct found *f)
+{
+	struct record_file_plan plan;
+
+	record_file_plan(t->space->layout, f->file_pages, f->row, tiering_file_alias(t, &t->files[record]), &plan);
+	return !f->row && f->file_bytes > record_file_length(&plan, f->pages);
+}
+
 /* A record for the first @pages of @f, all of them but of a file that is too short; what of it is known already is cut off. False: none
  * could be made, its file goes. */
 static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
@@ -377,8 +386,8 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 	}
 	if (!e) {
 		describe_file(r, record, f);
-		if (pages < f->pages || row != f->row)
-			tiering_lost(t, pages < f->pages ? INDEX_LOST_PAGES : INDEX_LOST_ROW, record, INDEX_NONE);
+		if (pages < f->pages || row != f->row || half_cut(t, record, f))
+			tiering_lost(t, row != f->row && pages == f->pages ? INDEX_LOST_ROW : INDEX_LOST_PAGES, record, INDEX_NONE);
 		r->order++;
 	}
 	lock_drop(&t->space->lock);

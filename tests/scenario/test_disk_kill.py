@@ -93,3 +93,28 @@ def test_a_reset_is_not_taken_back(daemon, folder, slower):
         assert os.listdir(d.path("ns/x/records")) == []
         assert int(d.stats()["generation"]) == generation == n + 2
         wait_for(lambda: disk.files(folder) == [], 20 * slower, "the end of the old files")
+
+
+def start_without_fault(d, words):
+    """After the death that a rule brought about, which was the last one."""
+    d.process.wait(10 * d.slower)
+    assert words in d.log()
+    d.options = [o for o in d.options if not o.startswith("--disk-fault=")]
+    d.start(wait=False)
+    d.wait_ready(2)
+
+
+def test_half_a_cut_is_finished(daemon, program, folder, slower):
+    """The file of a record that became shorter has its new name and its old length."""
+    d = begun(daemon, folder, "--deaths=1", "--disk-fault=truncate:kill")
+    e = disk.Engine(d.path("ns/x/ctl"))
+    e.put(1)
+    e.c.call("DRAIN")
+    [path] = disk.files(folder)
+    whole = os.stat(path).st_size
+    e.c.remove(disk.chain_keys(1)[8:])
+    start_without_fault(d, "killed before truncate")
+    wait_for(lambda: [os.stat(f).st_size for f in disk.files(folder)] == [whole - 8 * disk.BYTES], 10 * slower, "the cut")
+    assert disk.check_records(d) == 1 and int(d.stats()["disk_bytes"]) == whole - 8 * disk.BYTES
+    assert d.stop(seconds=30)[0] == 0
+    assert fsck(program, folder)["wrong_lengths"] == 0
