@@ -20,6 +20,7 @@
 /* ---- what the folders hold -------------------------------------------------------------------------------------- */
 
 #define RESTART_FLUSH_NS 10000000000ull /* for half a queue of the catalogue */
+#define RESTART_NEAR_S 2 /* the catalogue may not know what was written so shortly before the end */
 
 struct listed {
 	struct key endpoint;
@@ -49,7 +50,8 @@ struct restart {
 	uint64_t generation; /* files of older ones are what a reset left */
 	uint64_t *gone;    /* rows of the catalogue that go */
 	uint32_t gone_count, gone_capacity;
-	bool sizes;        /* the listing has lengths: a row that says another one is not believed */
+	bool sizes;        /* the listing has lengths and times: a row that says otherwise is not believed */
+	int64_t newest_s;  /* time of the file that was written last */
 	uint64_t dropped, foreign, foreign_bytes, damaged, cut;
 	bool no_memory;
 	struct why why;
@@ -70,6 +72,7 @@ static bool list_one(void *context, uint64_t consumed, const struct key *endpoin
 		r->files = files;
 		r->capacity = capacity;
 	}
+	r->newest_s = mtime_s > r->newest_s ? mtime_s : r->newest_s;
 	r->files[r->count++] = (struct listed){ .endpoint = *endpoint, .consumed = consumed, .bytes = bytes, .mtime_s = mtime_s };
 	return true;
 }
@@ -402,6 +405,26 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 
 /* ---- from the catalogue ---------------------------------------------------------------------------------------------- */
 
+/* Another file may have come to the name since the row was written, as long as the one that it knows. It has a later time, or, if that was
+ * within a second, one that is near the end; then the header knows. One that cannot be read is found out by the first read. */
+static bool overtaken(const struct restart *r, const struct listed *file, const struct catalogue_row *row)
+{
+	struct disk_file_info info;
+	bool other;
+
+	if (!r->sizes)
+		return false;
+	if (file->bytes != row->file_bytes)
+		return true;
+	if (file->mtime_s < row->written_s || (file->mtime_s == row->written_s && file->mtime_s < r->newest_s - RESTART_NEAR_S))
+		return false;
+	if (disk_file_look(r->t->dir, file->consumed, &file->endpoint, &info, NULL))
+		return false;
+	other = info.id.nonce != row->nonce;
+	free(info.segment);
+	return other;
+}
+
 static bool row_found(void *context, const struct catalogue_row *row)
 {
 	struct restart *r = context;
@@ -428,7 +451,7 @@ static bool row_found(void *context, const struct catalogue_row *row)
 		.pinned = row->flags & CATALOGUE_PINNED,
 	};
 
-	if (!file || file->seen || row->generation < r->generation || (r->sizes && file->bytes != row->file_bytes)) {
+	if (!file || file->seen || row->generation < r->generation || overtaken(r, file, row)) {
 		row_goes(r, row->id); /* its file went, or is another one by now, which is looked at below */
 		return !r->no_memory;
 	}
