@@ -38,6 +38,7 @@
 
 #include "store/base/cleanup.h"
 #include "store/base/guard.h"
+#include "store/base/killpoint.h"
 
 #define APPLICATION 0x50465343 /* "PFSC" */
 #define VERSION 1
@@ -835,6 +836,8 @@ static int apply(struct catalogue_db *db, const struct change *change, uint64_t 
 static int transact(struct catalogue_db *db, const struct change *first, bool behind, struct why *why)
 {
 	uint64_t rows = db->state.rows;
+
+	killpoint(KILLPOINT_CATALOGUE_BEGIN);
 	int result = run(db, BEGIN);
 
 	for (const struct change *change = first; change && result == SQLITE_OK; change = change->next)
@@ -843,8 +846,10 @@ static int transact(struct catalogue_db *db, const struct change *first, bool be
 		result = write_meta(db, "rows", (int64_t)rows);
 	if (result == SQLITE_OK)
 		result = write_meta(db, "behind", behind);
+	killpoint(KILLPOINT_CATALOGUE_COMMIT);
 	if (result == SQLITE_OK)
 		result = run(db, COMMIT);
+	killpoint(KILLPOINT_CATALOGUE_DONE);
 	if (result != SQLITE_OK) {
 		db_why(db, why, result, "write to");
 		/* Some errors have rolled it back already. */
@@ -940,6 +945,7 @@ void catalogue_db_state(const struct catalogue_db *db, struct catalogue_db_state
 
 static void mark_closed(struct catalogue_db *db, bool behind)
 {
+	killpoint(KILLPOINT_CATALOGUE_CLOSE);
 	synchronous(db, true);
 	int result = run(db, BEGIN);
 

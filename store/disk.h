@@ -77,13 +77,22 @@ int disk_dir_open(struct disk *disk, const struct layout *layout, struct segment
  * but record files of another writer or of a newer version, and what else is not ours: they keep the folder, without its
  * namespace.json. Blocks. */
 void disk_dir_close(struct disk_dir **dir, bool remove);
-/* The first half of a removal, which is quick whatever there is in the folder: it is renamed to "<name>.<number>.gone" and its segment let
+/* A removal begins: the folder is renamed to "<name>.<number>.gone", and a restart removes it from then on. Jobs go on in it. What goes on
+ * by itself next is disk_dir_set_aside; a second call does nothing. Blocks, for a renaming; one thread at a time. */
+void disk_dir_rename_away(struct disk_dir *dir);
+/* The first half of a removal, which is quick whatever there is in the folder: it is renamed, if it was not yet, and its segment let
  * go, so that another namespace of the layout can be opened. The second is disk_dir_close(, true), which needs the layout. Blocks. */
 void disk_dir_set_aside(struct disk_dir *dir);
 bool disk_is_folder(const char *name); /* is that a name of a namespace's folder? Any thread */
 bool disk_is_gone(const char *name); /* is that such a folder's name? Any thread */
-/* The rest of a removal that a death ended; @layout: of its namespace.json, which goes last, or NULL. Nobody else removes it. Blocks. */
+/* The rest of a removal that a death ended; @layout: of its namespace.json, which goes last, or NULL. Nobody else removes it; one that is
+ * still open is left to who has it. Blocks. */
 void disk_remove_gone(struct disk *disk, const char *name, const struct layout *layout);
+/* What a death left of the creation of a namespace: its folder @fd, which has no namespace.json yet nor anything in the folders of
+ * record files. Any thread; blocks. */
+bool disk_is_unmade(int fd);
+/* Removes the folder @name of the directory if it is that; nobody has it open. False: it is still there. Blocks. */
+bool disk_remove_unmade(struct disk *disk, const char *name);
 void disk_dir_name(char to[DISK_DIR_NAME_BYTES], const struct layout *layout); /* of the namespace's folder; any thread */
 int disk_dir_fd(const struct disk_dir *dir);             /* the namespace's folder */
 const char *disk_dir_path(const struct disk_dir *dir);

@@ -152,6 +152,10 @@ static int check_space(struct check *check, const char *folder, int fd, struct w
 	struct why damaged = WHY_INIT;
 	int r;
 
+	if (disk_is_unmade(fd)) {
+		check_unmade(check, folder);
+		return 0;
+	}
 	s.layout = read_layout(folder, fd, &damaged);
 	if (!s.layout) {
 		check->report->unreadable++;

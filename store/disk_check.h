@@ -98,6 +98,8 @@ bool check_go_on(struct check *check);
 
 /* Record files of the folder @fd, which are where they belong, are added to *files and *bytes. */
 void check_survey(int fd, uint64_t *files, uint64_t *bytes);
+/* One that disk_is_unmade: nothing of a namespace is in it. */
+void check_unmade(struct check *check, const char *folder);
 /* Before the folder is opened: temporary files, folders that a reset left, files in another folder than their key's. */
 int check_oddities(struct check_space *space, int fd, struct why *why);
 

@@ -185,6 +185,20 @@ static void folder_name(void *context, const char *folder, const char *name)
 		unlinkat(odd->fd, name, AT_REMOVEDIR); /* one that has something left stays */
 }
 
+void check_unmade(struct check *check, const char *folder)
+{
+	check->report->left_over++;
+	check_tell(check, NULL, folder, "it is a left-over of the creation of a namespace");
+	if (!check->options->repair)
+		return;
+	if (disk_remove_unmade(check->disk, folder)) {
+		check->report->removed++;
+	} else {
+		check->report->unrepaired++;
+		check_tell(check, NULL, folder, "not all of it could be removed");
+	}
+}
+
 /* ---- files elsewhere --------------------------------------------------------------------------------------------------------- */
 
 static int bring_home(const struct odd *odd, const char *path, uint64_t consumed, const struct key *endpoint)

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "store/base/cleanup.h"
+#include "store/base/killpoint.h"
 
 #define FOLDERS 256u
 #define LIST_BYTES (256u << 10) /* of names, in one system call */
@@ -465,20 +466,46 @@ bool disk_is_gone(const char *name)
 	return digits && !strcmp(name + length + 1 + digits, ".gone");
 }
 
-/* Another namespace can have the folder's name from then on. One that cannot be renamed is removed where it is. */
-static void rename_away(struct disk_dir *dir)
+static void set_gone(struct disk_dir *dir, const char *name)
+{
+	lock_take(&dir->disk->lock);
+	snprintf(dir->gone, sizeof(dir->gone), "%s", name);
+	lock_drop(&dir->disk->lock);
+}
+
+/* Is @name what the folder of one that is open is called by now? */
+static bool is_open(struct disk *disk, const char *name)
+{
+	bool open = false;
+
+	lock_take(&disk->lock);
+	for (const struct disk_dir *dir = disk->dirs; dir; dir = dir->next)
+		open |= !strcmp(dir->gone, name);
+	lock_drop(&disk->lock);
+	return open;
+}
+
+/* One that cannot be renamed is removed where it is. */
+void disk_dir_rename_away(struct disk_dir *dir)
 {
 	struct disk *disk = dir->disk;
+	char name[sizeof(dir->gone)];
 
+	lock_assert_none_held();
+	if (dir->gone[0])
+		return;
+	killpoint(KILLPOINT_REMOVE_BEGIN);
 	for (unsigned tries = 0; tries < GONE_TRIES && !dir->gone[0]; tries++) {
-		snprintf(dir->gone, sizeof(dir->gone), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
-		if (renameat2(disk->fd, dir->name, disk->fd, dir->gone, RENAME_NOREPLACE))
-			dir->gone[0] = 0;
+		snprintf(name, sizeof(name), "%s.%u.gone", dir->name, atomic_fetch_add(&disk->temporary, 1) + 1);
+		set_gone(dir, name);
+		if (renameat2(disk->fd, dir->name, disk->fd, name, RENAME_NOREPLACE))
+			set_gone(dir, "");
 	}
 	if (!dir->gone[0])
 		unlinkat(dir->fd, "namespace.json", 0);
 	if (disk->durability == DISK_DURABILITY_DATA)
 		disk->ops->table->sync_dir(disk->ops, dir->gone[0] ? disk->fd : dir->fd);
+	killpoint(KILLPOINT_REMOVE_RENAMED);
 }
 
 /* Others' files are left alone, under the name that they had. */
@@ -490,11 +517,24 @@ static void remove_folder(const struct disk_dir *dir)
 		renameat2(dir->disk->fd, dir->gone, dir->disk->fd, dir->name, RENAME_NOREPLACE);
 }
 
-static void remove_all(struct disk_dir *dir)
+/* What is in it but record files and namespace.json. */
+static void remove_ours(int fd)
 {
 	static const char *const ours[] = {"namespace.json.tmp", "catalogue.sqlite", "catalogue.sqlite-wal",
-		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal",
-		"namespace.json"}; /* which says how to read the files of a folder that a death leaves behind */
+		"catalogue.sqlite-shm", "catalogue.sqlite-journal", "catalogue.sqlite.damaged", "catalogue.sqlite.damaged-wal"};
+
+	for (unsigned i = 0; i < FOLDERS; i++) {
+		char folder[3];
+
+		snprintf(folder, sizeof(folder), "%02x", i);
+		unlinkat(fd, folder, AT_REMOVEDIR); /* one that has something left stays */
+	}
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
+		unlinkat(fd, ours[i], 0);
+}
+
+static void remove_all(struct disk_dir *dir)
+{
 	struct disk_ops *ops = dir->disk->ops;
 
 	each_file(dir, 0, 1, remove_name, dir);
@@ -502,14 +542,9 @@ static void remove_all(struct disk_dir *dir)
 
 	if (again >= 0)
 		each_name(again, empty_left_over, dir);
-	for (unsigned i = 0; i < FOLDERS; i++) {
-		char folder[3];
-
-		snprintf(folder, sizeof(folder), "%02x", i);
-		unlinkat(dir->fd, folder, AT_REMOVEDIR); /* one that has something left stays */
-	}
-	for (unsigned i = 0; i < sizeof(ours) / sizeof(*ours); i++)
-		unlinkat(dir->fd, ours[i], 0);
+	remove_ours(dir->fd);
+	killpoint(KILLPOINT_REMOVE_EMPTIED);
+	unlinkat(dir->fd, "namespace.json", 0); /* last: it says how to read the files of a folder that a death leaves behind */
 	if (dir->disk->durability == DISK_DURABILITY_DATA)
 		ops->table->sync_dir(ops, dir->fd);
 	remove_folder(dir);
@@ -518,7 +553,8 @@ static void remove_all(struct disk_dir *dir)
 void disk_dir_set_aside(struct disk_dir *dir)
 {
 	lock_assert_none_held();
-	rename_away(dir);
+	disk_dir_rename_away(dir);
+	killpoint(KILLPOINT_REMOVE_ASIDE);
 	leave(dir);
 	unmap(dir);
 	dir->aside = true;
@@ -530,6 +566,8 @@ void disk_remove_gone(struct disk *disk, const char *name, const struct layout *
 	struct disk_dir dir = {.disk = disk, .layout = layout, .name = path};
 
 	lock_assert_none_held();
+	if (is_open(disk, name))
+		return;
 	snprintf(path, sizeof(path), "%.*s", (int)DISK_DIR_NAME_BYTES - 1, name);
 	snprintf(dir.gone, sizeof(dir.gone), "%s", name);
 	dir.fd = openat(disk->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -540,6 +578,32 @@ void disk_remove_gone(struct disk *disk, const char *name, const struct layout *
 	else
 		remove_folder(&dir);
 	closep(&dir.fd);
+}
+
+static bool stop_at_name(void *context, int fd, const char *name)
+{
+	(void)context;
+	(void)fd;
+	(void)name;
+	return false;
+}
+
+bool disk_is_unmade(int fd)
+{
+	const struct disk_dir dir = {.fd = fd};
+
+	return faccessat(fd, "namespace.json", F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT && !each_file(&dir, 0, 1, stop_at_name, NULL);
+}
+
+bool disk_remove_unmade(struct disk *disk, const char *name)
+{
+	cleanup(closep) int fd = openat(disk->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	lock_assert_none_held();
+	if (fd < 0 || !disk_is_unmade(fd))
+		return false;
+	remove_ours(fd);
+	return !unlinkat(disk->fd, name, AT_REMOVEDIR);
 }
 
 uint64_t disk_file_bytes(const struct disk_dir *dir, uint64_t consumed, const struct key *endpoint)

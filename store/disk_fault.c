@@ -5,6 +5,8 @@
  * The log names files by their folder's name and their own: what the directory descriptor is, the kernel says
  * (/proc/self/fd). A file keeps its number as long as it has the name under which it is known; a rename through us takes both
  * along. What changes names behind our back is not seen.
+ *
+ * Points at which the process dies are operations of rules beyond those of the seam, and are armed as the rules come into force.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 #include "store/base/cleanup.h"
+#include "store/base/killpoint.h"
 #include "store/base/lock.h"
 #include "store/disk_files.h"
 #include "store/fault_spec.h"
@@ -51,7 +54,8 @@ struct fault_io {
 	struct iovec parts[]; /* when it is shortened */
 };
 
-static const char *const operations[DISK_OPS] = {
+#define X(name, word) [DISK_OPS + KILLPOINT_##name] = word,
+static const char *const operations[DISK_OPS + KILLPOINTS] = {
 	[DISK_OP_CREATE] = "create",
 	[DISK_OP_OPEN] = "open",
 	[DISK_OP_ALLOCATE] = "allocate",
@@ -62,7 +66,9 @@ static const char *const operations[DISK_OPS] = {
 	[DISK_OP_UNLINK] = "unlink",
 	[DISK_OP_READ] = "read",
 	[DISK_OP_WRITE] = "write",
+	KILLPOINT_NAMES(X)
 };
+#undef X
 
 static struct fault_ops *fault_of(const struct disk_ops *ops)
 {
@@ -75,8 +81,12 @@ static bool allowed(const struct fault_rule *rule)
 {
 	bool any = rule->operation == FAULT_ANY;
 
+	if (!any && rule->operation >= DISK_OPS)
+		return rule->effect == FAULT_KILL && rule->when != FAULT_CHANCE;
 	switch (rule->effect) {
 	case FAULT_FAIL:
+	case FAULT_KILL:
+	case FAULT_KILL_AFTER:
 		return true;
 	case FAULT_FLIP:
 		return any || rule->operation == DISK_OP_READ;
@@ -90,8 +100,9 @@ static bool allowed(const struct fault_rule *rule)
 
 static const struct fault_words words = {
 	.operations = operations,
-	.count = DISK_OPS,
+	.count = DISK_OPS + KILLPOINTS,
 	.any = true,
+	.kills = true,
 	.allowed = allowed,
 };
 
@@ -100,6 +111,18 @@ int disk_ops_fault_check(const char *spec, struct why *why)
 	struct fault_spec parsed;
 
 	return fault_spec_parse(&words, spec, &parsed, why);
+}
+
+static void arm_points(const struct fault_spec *spec)
+{
+	for (unsigned i = 0; i < KILLPOINTS; i++)
+		killpoint_arm(i, 0);
+	for (unsigned i = 0; i < spec->rules; i++) {
+		const struct fault_rule *rule = &spec->rule[i];
+
+		if (rule->operation != FAULT_ANY && rule->operation >= DISK_OPS)
+			killpoint_arm(rule->operation - DISK_OPS, rule->when == FAULT_ALWAYS ? 1 : rule->n);
+	}
 }
 
 int disk_ops_fault_set(struct disk_ops *ops, const char *spec, struct why *why)
@@ -115,6 +138,7 @@ int disk_ops_fault_set(struct disk_ops *ops, const char *spec, struct why *why)
 	for (unsigned i = 0; i < DISK_OPS; i++)
 		f->before[i] = f->count[i];
 	lock_drop(&f->lock);
+	arm_points(&parsed);
 	return 0;
 }
 
@@ -141,7 +165,17 @@ static struct fault_verdict judge(struct fault_ops *f, enum disk_op op)
 	struct fault_verdict verdict = fault_spec_judge(&f->spec, op, f->count[op] - f->before[op], all);
 
 	lock_drop(&f->lock);
+	if (verdict.kill)
+		killpoint_die("before", operations[op]);
 	return verdict;
+}
+
+/* What an operation has returned, unless the process was to die when it was done. */
+static int judged(const struct fault_verdict *verdict, enum disk_op op, int r)
+{
+	if (verdict->kill_after && r >= 0)
+		killpoint_die("after", operations[op]);
+	return r;
 }
 
 /* ---- the log ---------------------------------------------------------------------------------------------------- */
@@ -373,25 +407,27 @@ static bool fault_direct(const struct disk_ops *ops)
 static int fault_create(struct disk_ops *ops, int dir, const char *name)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_CREATE).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_CREATE);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->create(f->under, dir, name);
 	if (r >= 0)
 		note_open(f, r, dir, name, true);
-	return r;
+	return judged(&verdict, DISK_OP_CREATE, r);
 }
 
 static int fault_open(struct disk_ops *ops, int dir, const char *name, bool write)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_OPEN).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_OPEN);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->open(f->under, dir, name, write);
 	if (r >= 0)
 		note_open(f, r, dir, name, false);
-	return r;
+	return judged(&verdict, DISK_OP_OPEN, r);
 }
 
 static void fault_close(struct disk_ops *ops, int fd)
@@ -405,7 +441,8 @@ static void fault_close(struct disk_ops *ops, int fd)
 static int fault_allocate(struct disk_ops *ops, int fd, uint64_t bytes)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_ALLOCATE).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_ALLOCATE);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->allocate(f->under, fd, bytes);
@@ -413,67 +450,72 @@ static int fault_allocate(struct disk_ops *ops, int fd, uint64_t bytes)
 		r = -EIO;
 	if (!r || r == -EOPNOTSUPP)
 		note_bytes(f, r ? DISK_OP_TRUNCATE : DISK_OP_ALLOCATE, fd, 0, bytes, NULL);
-	return r;
+	return judged(&verdict, DISK_OP_ALLOCATE, r);
 }
 
 static int fault_truncate(struct disk_ops *ops, int fd, uint64_t bytes)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_TRUNCATE).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_TRUNCATE);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->truncate(f->under, fd, bytes);
 	if (!r)
 		note_bytes(f, DISK_OP_TRUNCATE, fd, 0, bytes, NULL);
-	return r;
+	return judged(&verdict, DISK_OP_TRUNCATE, r);
 }
 
 static int fault_sync(struct disk_ops *ops, int fd)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_SYNC).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_SYNC);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->sync(f->under, fd);
 	if (!r)
 		note_bytes(f, DISK_OP_SYNC, fd, 0, 0, NULL);
-	return r;
+	return judged(&verdict, DISK_OP_SYNC, r);
 }
 
 static int fault_sync_dir(struct disk_ops *ops, int dir)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_SYNC_DIR).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_SYNC_DIR);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->sync_dir(f->under, dir);
 	if (!r)
 		note_sync_dir(f, dir);
-	return r;
+	return judged(&verdict, DISK_OP_SYNC_DIR, r);
 }
 
 static int fault_rename(struct disk_ops *ops, int from_dir, const char *from, int to_dir, const char *to)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_RENAME).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_RENAME);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->rename(f->under, from_dir, from, to_dir, to);
 	if (!r)
 		note_rename(f, from_dir, from, to_dir, to);
-	return r;
+	return judged(&verdict, DISK_OP_RENAME, r);
 }
 
 static int fault_unlink(struct disk_ops *ops, int dir, const char *name)
 {
 	struct fault_ops *f = fault_of(ops);
-	int r = -judge(f, DISK_OP_UNLINK).error;
+	struct fault_verdict verdict = judge(f, DISK_OP_UNLINK);
+	int r = -verdict.error;
 
 	if (!r)
 		r = f->under->table->unlink(f->under, dir, name);
 	if (!r)
 		note_unlink(f, dir, name);
-	return r;
+	return judged(&verdict, DISK_OP_UNLINK, r);
 }
 
 /* ---- transfers -------------------------------------------------------------------------------------------------- */
@@ -619,6 +661,7 @@ static struct disk_io *ended(struct fault_queue *q, struct disk_io *under)
 		flip(under, f->verdict.flip_bit);
 	if (!io->result && f->verdict.shorten)
 		io->result = -EIO;
+	judged(&f->verdict, io->write ? DISK_OP_WRITE : DISK_OP_READ, io->result);
 	free(f);
 	return io;
 }
@@ -699,6 +742,7 @@ int disk_ops_fault_new(struct disk_ops *under, const char *spec, bool log, struc
 	f->ops.table = &table;
 	f->under = under;
 	f->logs = log;
+	arm_points(&f->spec);
 	lock_init(&f->lock, LOCK_QUEUE);
 	*ret = &STEAL(f)->ops;
 	return 0;

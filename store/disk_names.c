@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 
 static struct disk_ops *ops_of(const struct disk_job *job)
 {
@@ -139,6 +140,7 @@ static int open_clear(struct disk_job *job)
 
 		snprintf(from, sizeof(from), "%02x", folder);
 		disk_old_folder(to, folder, number);
+		killpoint(KILLPOINT_RESET_CLEAR);
 		int r = ops->table->rename(ops, job->dir->fd, from, job->dir->fd, to);
 
 		if (r && r != -ENOENT)

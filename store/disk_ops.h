@@ -109,8 +109,11 @@ struct disk_event {
 };
 
 /* Owns @under, when it succeeds. @spec: comma-separated rules <op>:<what>[:<when>]: op as in enum disk_op in lower case, or `any`;
- * what = an errno's name, `short` (reads and writes: half of it is moved, then EIO) or `flip` (reads: one bit); when = nothing
- * (always), 3 (from the third on), =3 (the third alone), 1/100 (by chance, seed=7). Transfers are counted as they are started.
+ * what = an errno's name, `short` (reads and writes: half of it is moved, then EIO), `flip` (reads: one bit), `kill` (the process
+ * dies of SIGKILL before it) or `kill_after` (when it was done well); when = nothing (always), 3 (from the third on), =3 (the third
+ * alone), 1/100 (by chance, seed=7). Transfers are counted as they are started.
+ * <point>:kill[:3], with a point of store/base/killpoint.h: the process dies when it is passed for the third time. Points are the
+ * process's: the rules that were given last are in force.
  * Empty: no faults. @log: events are kept. EINVAL names the rule. */
 int disk_ops_fault_new(struct disk_ops *under, const char *spec, bool log, struct disk_ops **ret, struct why *why);
 int disk_ops_fault_check(const char *spec, struct why *why); /* makes nothing */

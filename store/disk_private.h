@@ -69,7 +69,7 @@ struct disk_dir {
 	char *memory;                /* the segment, mapped; NULL without one */
 	uint64_t memory_bytes;
 	bool aside;                  /* disk_dir_set_aside */
-	char gone[DISK_DIR_NAME_BYTES + 20]; /* what the folder is called then; empty: as before */
+	char gone[DISK_DIR_NAME_BYTES + 20]; /* what the folder is called once it is removed; empty: as before. Changes under disk.lock */
 };
 
 struct disk_counters { /* any thread */

@@ -110,7 +110,7 @@ static bool parse_delay(const char *text, uint64_t *ret_ns)
 	return false;
 }
 
-static bool parse_effect(const char *word, struct fault_rule *rule)
+static bool parse_effect(const struct fault_words *words, const char *word, struct fault_rule *rule)
 {
 	if (!word)
 		return false;
@@ -120,6 +120,10 @@ static bool parse_effect(const char *word, struct fault_rule *rule)
 		rule->effect = FAULT_FLIP;
 	else if (!strcmp(word, "short"))
 		rule->effect = FAULT_SHORT;
+	else if (words->kills && !strcmp(word, "kill"))
+		rule->effect = FAULT_KILL;
+	else if (words->kills && !strcmp(word, "kill_after"))
+		rule->effect = FAULT_KILL_AFTER;
 	else {
 		rule->effect = FAULT_FAIL;
 		for (unsigned i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
@@ -148,7 +152,7 @@ static bool parse_rule(const struct fault_words *words, char *text, struct fault
 
 	if (!parse_operation(words, next_word(&text), &rule.operation))
 		return false;
-	if (!parse_effect(next_word(&text), &rule))
+	if (!parse_effect(words, next_word(&text), &rule))
 		return false;
 	if (rule.effect == FAULT_DELAY && !parse_delay(next_word(&text), &rule.delay_ns))
 		return false;
@@ -247,6 +251,12 @@ struct fault_verdict fault_spec_judge(const struct fault_spec *spec, uint32_t op
 			break;
 		case FAULT_SHORT:
 			verdict.shorten = true;
+			break;
+		case FAULT_KILL:
+			verdict.kill = true;
+			break;
+		case FAULT_KILL_AFTER:
+			verdict.kill_after = true;
 			break;
 		}
 	}

@@ -4,7 +4,8 @@
  *
  *   rules  rule, rule ...   with "seed=<number>" among them, 0 else
  *   rule   <operation>:<effect>[:<when>]
- *   effect an errno's name, `delay:<number><us|ms|s>`, `flip` (a bit is inverted), `short` (half of it is moved)
+ *   effect an errno's name, `delay:<number><us|ms|s>`, `flip` (a bit is inverted), `short` (half of it is moved),
+ *          `kill`, `kill_after` (the process dies before it, or when it was done)
  *   when   nothing: always; 3: from the third on; =3: the third alone; 1/100: by chance
  *
  * What befalls the n-th operation of a kind follows from the rules, the seed and n alone: a failing run can be run again.
@@ -25,7 +26,9 @@ enum fault_effect {
 	FAULT_FAIL,
 	FAULT_DELAY,
 	FAULT_FLIP,
-	FAULT_SHORT
+	FAULT_SHORT,
+	FAULT_KILL,
+	FAULT_KILL_AFTER
 };
 
 enum fault_when {
@@ -57,6 +60,7 @@ struct fault_words {
 	uint32_t count;
 	bool any;
 	bool nth_flip_is_one; /* "flip:3" inverts a bit in the third alone */
+	bool kills; /* `kill` and `kill_after` are understood */
 	bool (*allowed)(const struct fault_rule *rule); /* NULL: every effect goes with every operation */
 };
 
@@ -65,6 +69,7 @@ struct fault_verdict {
 	int error;         /* positive errno, of the first rule that struck; 0 = none */
 	uint64_t delay_ns; /* together */
 	bool flip, shorten;
+	bool kill, kill_after;
 	uint64_t flip_bit; /* modulo the bits that there are */
 };
 

@@ -312,8 +312,10 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 	if (space->tiering)
 		note_going_locked(host, space);
 	lock_drop(&host->lock);
-	if (space->tiering)
+	if (space->tiering) {
+		disk_dir_rename_away(space->tiering->dir); /* or a death from here on would bring it back */
 		atomic_store(&space->tiering->remove, true);
+	}
 	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_REMOVED});
 	space_unref(&space);
 	return 0;

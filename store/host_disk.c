@@ -14,6 +14,7 @@
 
 #include "index/space_json.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/disk_check.h"
 #include "store/host_private.h"
 #include "store/tiering.h"
@@ -249,8 +250,9 @@ static void found_folder(void *context, struct host *host, int dir, const char *
 		free(json.layout);
 		return;
 	}
-	if (why.error == ENOENT) { /* what is left of a removed one, which is others' */
-		host_disk_unused(host, folder, "");
+	if (why.error == ENOENT) { /* of a creation, or what is left of a removed one, which is others' */
+		if (!disk_remove_unmade(host->disk, folder))
+			host_disk_unused(host, folder, "");
 		return;
 	}
 	f->damaged(f->context, folder, why.text);
@@ -299,6 +301,7 @@ static int replace_text(int dir, const char *text)
 
 	if (fd >= 0)
 		close(fd);
+	killpoint(KILLPOINT_JSON_WRITTEN);
 	if (!r)
 		return renameat(dir, "namespace.json.tmp", dir, "namespace.json") || fsync(dir) ? -errno : 0;
 	unlinkat(dir, "namespace.json.tmp", 0);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/session_private.h"
 #include "store/space.h"
 
@@ -320,10 +321,12 @@ int reset_begin(struct reset *call, struct why *why)
 	struct host_event event = { .kind = HOST_EVENT_RESET };
 	int r = check_write(call->session, why);
 
+	killpoint(KILLPOINT_RESET_BEGIN);
 	if (!r && space->tiering)
 		r = tiering_save_reset(space, why);
 	if (r)
 		return r;
+	killpoint(KILLPOINT_RESET_NOTED);
 	call->values = 0;
 	call->held = 0;
 	lock_take(&space->lock);

@@ -12,11 +12,13 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/restart_private.h"
 
 #define RESTART_FLUSH_NS 10000000000ull /* for half a queue of the catalogue */
 #define RESTART_TOLD 256u               /* records adopted, between two words to who touches memory */
+#define RESTART_NEAR_S 2                /* the catalogue may not know what was written so shortly before the end */
 
 struct ring { /* of a WHOLE group */
 	uint64_t id;
@@ -36,7 +38,7 @@ struct restart {
 	uint64_t generation; /* files of older ones are what a reset left */
 	uint64_t *gone;    /* rows of the catalogue that go */
 	uint32_t gone_count, gone_capacity;
-	bool sizes;        /* the listing has lengths: a row that says another one is not believed */
+	bool sizes;        /* the listing has lengths and times: a row that says otherwise is not believed */
 	uint64_t dropped, foreign, foreign_bytes, damaged, cut;
 	bool no_memory;
 	struct why why;
@@ -280,6 +282,15 @@ static void remove_file(struct restart *r, const struct found *f)
 	r->dropped++;
 }
 
+/* Under the lock: is the file longer than its name says? A death came between its renaming and its cut. */
+static bool half_cut(const struct tiering *t, uint32_t record, const struct found *f)
+{
+	struct record_file_plan plan;
+
+	record_file_plan(t->space->layout, f->file_pages, f->row, tiering_file_alias(t, &t->files[record]), &plan);
+	return !f->row && f->file_bytes > record_file_length(&plan, f->pages);
+}
+
 /* A record for the first @pages of @f, all of them but of a file that is too short; what of it is known already is cut off. False: none
  * could be made, its file goes. */
 static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
@@ -309,11 +320,13 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 	}
 	if (!e) {
 		describe_file(r, record, f);
-		if (pages < f->pages || row != f->row)
-			tiering_lost(t, pages < f->pages ? INDEX_LOST_PAGES : INDEX_LOST_ROW, record, INDEX_NONE);
+		if (pages < f->pages || row != f->row || half_cut(t, record, f))
+			tiering_lost(t, row != f->row && pages == f->pages ? INDEX_LOST_ROW : INDEX_LOST_PAGES, record, INDEX_NONE);
 		r->order++;
 	}
 	lock_drop(&t->space->lock);
+	if (!e)
+		killpoint(KILLPOINT_ADOPT);
 	if (!e && r->order % RESTART_TOLD == 0)
 		present_moved(r->present, RESTART_TOLD);
 	if (!e && ring) {
@@ -324,6 +337,26 @@ static bool adopt(struct restart *r, const struct found *f, uint32_t pages)
 }
 
 /* ---- from the catalogue ---------------------------------------------------------------------------------------------- */
+
+/* Another file may have come to the name since the row was written, as long as the one that it knows. It has a later time, or, if that was
+ * within a second, one that is near the end; then the header knows. One that cannot be read is found out by the first read. */
+static bool overtaken(const struct restart *r, const struct listed *file, const struct catalogue_row *row)
+{
+	struct disk_file_info info;
+	bool other;
+
+	if (!r->sizes)
+		return false;
+	if (file->bytes != row->file_bytes)
+		return true;
+	if (file->mtime_s < row->written_s || (file->mtime_s == row->written_s && file->mtime_s < r->listing.newest_s - RESTART_NEAR_S))
+		return false;
+	if (disk_file_look(r->t->dir, file->consumed, &file->endpoint, &info, NULL))
+		return false;
+	other = info.id.nonce != row->nonce;
+	free(info.segment);
+	return other;
+}
 
 static void fetch_ahead(const struct restart *r, const struct catalogue_row *row)
 {
@@ -360,7 +393,7 @@ static bool row_found(void *context, const struct catalogue_row *row, const stru
 		.pinned = row->flags & CATALOGUE_PINNED,
 	};
 
-	if (!file || file->seen || row->generation < r->generation || (r->sizes && file->bytes != row->file_bytes)) {
+	if (!file || file->seen || row->generation < r->generation || overtaken(r, file, row)) {
 		row_goes(r, row->id); /* its file went, or is another one by now, which is looked at below */
 		return !r->no_memory;
 	}
@@ -614,14 +647,17 @@ static int fill(struct restart *r, bool fresh, bool behind, struct why *why)
 	e = fill_from_rows(r, fresh, fresh || behind, why);
 	if (e)
 		return e;
+	killpoint(KILLPOINT_RESTART_ROWS);
 	forget_rows(r);
 	look_at_files(r);
+	killpoint(KILLPOINT_RESTART_FILES);
 	if (r->no_memory)
 		return why_set(why, ENOMEM, "namespace %s: no memory to read its %u record files in", t->space->name, r->listing.count);
 	drop_broken_rings(r);
 	settle(r);
 	prune(r);
 	flush_trims(r);
+	killpoint(KILLPOINT_RESTART_SETTLED);
 	catalogue_mended(t->catalogue);
 	return 0;
 }

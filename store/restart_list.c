@@ -95,6 +95,7 @@ static bool make_table(struct listing *l)
 	for (uint32_t i = 0; i < l->count; i++) {
 		uint32_t at = bucket_of(l, &l->files[i].endpoint);
 
+		l->newest_s = l->files[i].mtime_s > l->newest_s ? l->files[i].mtime_s : l->newest_s;
 		while (l->table[at])
 			at = (at + 1) & l->mask;
 		l->table[at] = i + 1;

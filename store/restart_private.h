@@ -23,6 +23,7 @@ struct listing {
 	uint32_t count;
 	uint32_t *table; /* hash of endpoints -> number + 1 */
 	uint32_t mask;
+	int64_t newest_s; /* time of the file that was written last, where lengths were asked for */
 };
 
 #define LISTING_THREADS_MOST 8u

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/spill_private.h"
 
 /* ---- the end of a write --------------------------------------------------------------------------------------------------- */
@@ -219,6 +220,8 @@ void spill_done(struct disk_job *job)
 	uint32_t absent_bytes;
 	uint8_t *absent = absent_map(s, &absent_bytes);
 
+	if (!result)
+		killpoint(KILLPOINT_WRITE_NAMED);
 	tiering_result(t, result, false);
 	lock_take(&space->lock);
 	t->writes--;
@@ -232,6 +235,8 @@ void spill_done(struct disk_job *job)
 			tiering_file(t, s->record)->flags |= TIERING_FAILED;
 	}
 	lock_drop(&space->lock);
+	if (!result)
+		killpoint(KILLPOINT_WRITE_KNOWN);
 	free(absent);
 	if (s->ring)
 		ring_ended(t, s->ring, s, !result);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "store/base/killpoint.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/viewed.h"
@@ -260,6 +261,7 @@ void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place)
 	assert(!t->holds[slot]);
 	clean_unset(t, slot, f);
 	index_value_move(t->space->index, slot, place);
+	killpoint(KILLPOINT_DEMOTE);
 	slots_give(t->space->slots, slot);
 	t->space->stats.values_demoted++;
 }

@@ -4,12 +4,14 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 
 import pytest
 
 import disk
-from mounted import alive, mounts_at, wait_for
+from mounted import PLAIN_LAYOUT, alive, mounts_at, wait_for
+from raw import COMMITTED
 
 CHAINS = 8000  # 128 KiB each: more than memory holds, and the disk
 
@@ -93,3 +95,73 @@ def test_a_reset_is_not_taken_back(daemon, folder, slower):
         assert os.listdir(d.path("ns/x/records")) == []
         assert int(d.stats()["generation"]) == generation == n + 2
         wait_for(lambda: disk.files(folder) == [], 20 * slower, "the end of the old files")
+
+
+def start_without_fault(d, words):
+    """After the death that a rule brought about, which was the last one."""
+    d.process.wait(10 * d.slower)
+    assert words in d.log()
+    d.options = [o for o in d.options if not o.startswith("--disk-fault=")]
+    d.start(wait=False)
+    d.wait_ready(2)
+
+
+def test_half_a_cut_is_finished(daemon, program, folder, slower):
+    """The file of a record that became shorter has its new name and its old length."""
+    d = begun(daemon, folder, "--deaths=1", "--disk-fault=truncate:kill")
+    e = disk.Engine(d.path("ns/x/ctl"))
+    e.put(1)
+    e.c.call("DRAIN")
+    [path] = disk.files(folder)
+    whole = os.stat(path).st_size
+    e.c.remove(disk.chain_keys(1)[8:])
+    start_without_fault(d, "killed before truncate")
+    wait_for(lambda: [os.stat(f).st_size for f in disk.files(folder)] == [whole - 8 * disk.BYTES], 10 * slower, "the cut")
+    assert disk.check_records(d) == 1 and int(d.stats()["disk_bytes"]) == whole - 8 * disk.BYTES
+    assert d.stop(seconds=30)[0] == 0
+    assert fsck(program, folder)["wrong_lengths"] == 0
+
+
+TWO_CLASSES = dict(PLAIN_LAYOUT, classes=[dict(PLAIN_LAYOUT["classes"][0], name=name) for name in ("a", "b")])
+
+
+def put_class(e, mask):
+    keys = disk.chain_keys(1)
+    e.c.put_start(e.next(), [(None, disk.TOKENS * disk.PAGES, keys)], class_mask=mask)
+    for k, offset in zip(keys, e.c.put_answers):
+        e.c.segment[offset:offset + disk.BYTES] = disk.value_of(k, disk.BYTES)
+    e.c.put_end("PUT_COMMIT", e.plan)
+    assert e.c.put_status == [COMMITTED]
+    assert e.c.call("DRAIN").bytes == 0
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_a_file_written_anew_that_the_catalogue_does_not_know(daemon, program, folder, slower, seconds):
+    """It has the name and the length of the one that the catalogue knows, and values that one lacked. @seconds: between the two."""
+    d = daemon("--disk", folder, "--disk-bytes", "256M", "--memory", "32M")
+    d.namespace("x", layout=TWO_CLASSES)
+    e = disk.Engine(d.path("ns/x/ctl"))
+    e.c.acknowledge()
+    put_class(e, 1)
+    [path] = disk.files(folder)
+    length = os.stat(path).st_size
+    other = sqlite3.connect(os.path.join(os.path.dirname(os.path.dirname(path)), "catalogue.sqlite"), isolation_level=None)
+    wait_for(lambda: other.execute("SELECT count(*) FROM records").fetchone()[0] == 1, 10 * slower, "the row")
+    other.execute("BEGIN IMMEDIATE")  # from here on the catalogue's thread waits
+    other.execute("UPDATE records SET written = written - ?", [seconds])
+    put_class(e, 2)
+    assert disk.files(folder) == [path] and os.stat(path).st_size == length
+    os.kill(d.serving(), signal.SIGKILL)
+    other.execute("COMMIT")
+    other.close()
+    e.c.close()
+    d.wait_ready(2)
+    with disk.Engine(d.path("ns/x/ctl")).c as c:  # which has both of each page
+        assert c.get_start(1, disk.chain_keys(1), class_mask=3).transferable_len == disk.TOKENS * disk.PAGES
+        r = c.get_transfer(1, 2, disk.TOKENS * disk.PAGES, deadline_ms=60000)
+        assert r.values == 2 * disk.PAGES
+        there = [bytes(c.segment[offset:offset + disk.BYTES]) for offset in c.offsets]
+        assert sorted(there) == sorted(2 * [disk.value_of(k, disk.BYTES) for k in disk.chain_keys(1)])
+    assert d.stats()["loads_failed"] == "0"
+    assert d.stop(seconds=30)[0] == 0
+    assert fsck(program, folder)["wrong_rows"] == 0

@@ -466,6 +466,21 @@ def test_a_removed_namespace_can_be_made_again_at_once(with_disk, folder):
     wait_for(lambda: folders(folder) == [os.path.basename(left)], 10 * d.slower, "what a death left of a removal")
 
 
+def test_a_removed_namespace_does_not_come_back(daemon, folder):
+    """The serving process dies as soon as rmdir has answered, with all of the files there."""
+    d = daemon("--disk", folder, "--disk-bytes", "256M", "--disk-fault=remove_aside:kill")
+    d.namespace("x")
+    d.namespace("y", layout=named_layout("y"))
+    put(d)
+    assert command(d, "drain")[0] == 0
+    os.rmdir(d.path("ns/x"))
+    d.wait_ready(times=2)
+    assert "killed at remove_aside" in d.log() and os.listdir(d.path("ns")) == ["y"]
+    wait_for(lambda: len(folders(folder)) == 1 and disk.files(folder) == [], 10 * d.slower, "what a death left of a removal")
+    d.namespace("x")
+    assert os.listdir(d.path("ns/x/records")) == []
+
+
 def test_one_folder_serves_one_namespace(with_disk):
     d = with_disk
     d.namespace("a")

@@ -422,6 +422,46 @@ static void test_left_over(void **state)
 	check_end();
 }
 
+/* A death between the making of the folder and that of namespace.json. */
+static void test_left_over_of_a_creation(void **state)
+{
+	char json[512], path[512], file[600];
+	uint64_t before;
+
+	(void)state;
+	check_begin();
+	in_space(json, "namespace.json");
+	assert_int_equal(unlink(json), 0);
+	in_space(path, "namespace.json.tmp");
+	write_whole(path, "{", 1);
+	in_space(path, "catalogue.sqlite");
+	write_whole(path, "", 0);
+	in_space(path, "a0");
+	assert_int_equal(mkdir(path, 0700), 0);
+	before = tree_hash();
+	check(VALUES | REBUILD);
+	assert_int_equal(report.left_over, 1);
+	assert_int_equal(report.unreadable + report.namespaces, 0);
+	assert_int_equal(findings, 1);
+	assert_true(tree_hash() == before);
+	/* Anything that lies where records do is not ours to judge. */
+	snprintf(file, sizeof(file), "%s/notes", path);
+	write_whole(file, "z", 1);
+	check(REPAIR);
+	assert_int_equal(report.unreadable, 1);
+	assert_int_equal(report.left_over, 0);
+	assert_int_equal(unlink(file), 0);
+	assert_true(tree_hash() == before);
+	check(REPAIR);
+	assert_int_equal(report.left_over, 1);
+	assert_int_equal(report.removed, 1);
+	assert_int_equal(report.unrepaired + report.unreadable, 0);
+	assert_int_equal(length_of(space_path), UINT64_MAX);
+	check(VALUES);
+	assert_int_equal(findings, 0);
+	check_end();
+}
+
 /* ---- catalogues -------------------------------------------------------------------------------------------------------------- */
 
 static struct catalogue_row seen_rows[8];
@@ -828,6 +868,7 @@ int main(void)
 		cmocka_unit_test(test_name_taken),
 		cmocka_unit_test(test_names_in_a_ring),
 		cmocka_unit_test(test_left_over),
+		cmocka_unit_test(test_left_over_of_a_creation),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_catalogue_damaged),
 		cmocka_unit_test(test_rewritten),

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/disk_files.h"
 #include "store/segment.h"
 
@@ -680,9 +681,9 @@ static void test_little_memory(void **state)
 static void test_specification(void **state)
 {
 	static const char *const good[] = {"", "seed=7", "any:EIO", "any:flip:3", "sync_dir:EROFS:=2,read:flip:1/3,seed=9",
-		"write:short", "create:EMFILE", "any:short:1/2"};
+		"write:short", "create:EMFILE", "any:short:1/2", "write:kill", "any:kill_after:1/9", "demote:kill", "demote:kill:=3"};
 	static const char *const bad[] = {"reed:EIO", "read", "read:EWHAT", "write:flip", "sync:short", "read:delay:5ms",
-		"any", "read:EIO:0", "READ:EIO", "seed=x"};
+		"any", "read:EIO:0", "READ:EIO", "seed=x", "read:killed", "demote", "demote:EIO", "demote:kill_after", "demote:kill:1/2"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
@@ -738,6 +739,65 @@ static void test_faults_of_files(void **state)
 	assert_int_equal(disk_ops_fault_count(ops, DISK_OP_SYNC), 6);
 	t->close(ops, fd);
 	t->free(&ops);
+}
+
+/* Runs @spec over a file being created, renamed twice and written; how many of these were done before it died, 4: it did not. */
+static unsigned done_before_death(const char *spec)
+{
+	_Atomic unsigned *done = mmap(NULL, sizeof(*done), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int status;
+
+	assert_true(done != MAP_FAILED);
+	pid_t child = fork();
+
+	if (child == 0) {
+		struct disk_ops *ops = new_ops(make, spec, false);
+		const struct disk_ops_table *t = ops->table;
+		int fd = t->create(ops, dir, "dying");
+
+		*done = 1;
+		t->rename(ops, dir, "dying", dir, "dead");
+		*done = 2;
+		t->rename(ops, dir, "dead", dir, "dying");
+		*done = 3;
+		killpoint(KILLPOINT_DEMOTE);
+		t->truncate(ops, fd, 4096);
+		*done = 4;
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	unsigned n = *done;
+
+	munmap(done, sizeof(*done));
+	if (n < 4)
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	else
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	return n;
+}
+
+static bool is_there(const char *name)
+{
+	return !unlinkat(dir, name, 0);
+}
+
+static void test_deaths(void **state)
+{
+	(void)state;
+	assert_int_equal(done_before_death("create:kill"), 0);
+	assert_false(is_there("dying"));
+	assert_int_equal(done_before_death("create:kill_after"), 0);
+	assert_true(is_there("dying"));
+	assert_int_equal(done_before_death("rename:kill:2"), 2);
+	assert_true(is_there("dead"));
+	assert_int_equal(done_before_death("rename:kill_after:2"), 2);
+	assert_true(is_there("dying"));
+	assert_int_equal(done_before_death("any:kill:4"), 3);
+	assert_true(is_there("dying"));
+	assert_int_equal(done_before_death("demote:kill"), 3);
+	assert_true(is_there("dying"));
+	assert_int_equal(done_before_death("demote:kill:2,adopt:kill,rename:kill:3,truncate:kill_after:2"), 4);
+	assert_true(is_there("dying"));
 }
 
 static int bits_apart(const char *a, const char *b, size_t bytes)
@@ -963,6 +1023,7 @@ static int run(enum make which, const char *name)
 	};
 	const struct CMUnitTest faulty[] = {
 		cmocka_unit_test(test_specification),
+		cmocka_unit_test(test_deaths),
 		cmocka_unit_test(test_faults_of_files),
 		cmocka_unit_test(test_faults_of_transfers),
 		cmocka_unit_test(test_chance_is_seeded),
