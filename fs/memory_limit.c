@@ -14,9 +14,12 @@
 
 static FILE *open_below(const char *root, const char *path)
 {
-	char whole[2 * PATH_MAX];
+	cleanup(freep) char *whole = NULL;
 
-	snprintf(whole, sizeof(whole), "%s%s", root, path);
+	if (asprintf(&whole, "%s%s", root, path) < 0) {
+		whole = NULL;
+		return NULL;
+	}
 	return fopen(whole, "re");
 }
 
