@@ -10,6 +10,7 @@ static const char *const words[KILLPOINTS] = {KILLPOINT_NAMES(X)};
 #undef X
 
 static _Atomic uint64_t left[KILLPOINTS]; /* passings until it strikes; 0: it does not */
+static atomic_flag dying = ATOMIC_FLAG_INIT; /* one thread says why */
 _Atomic bool killpoint_any;
 
 void killpoint_arm(enum killpoint point, uint64_t n)
@@ -21,8 +22,10 @@ void killpoint_arm(enum killpoint point, uint64_t n)
 
 _Noreturn void killpoint_die(const char *when, const char *what)
 {
-	dprintf(STDERR_FILENO, "killed %s %s\n", when, what);
-	kill(getpid(), SIGKILL);
+	if (!atomic_flag_test_and_set(&dying)) {
+		dprintf(STDERR_FILENO, "killed %s %s\n", when, what);
+		kill(getpid(), SIGKILL);
+	}
 	for (;;)
 		pause();
 }
