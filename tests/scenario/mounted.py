@@ -159,7 +159,7 @@ class Daemon:
 
 def abort_connection(device):
     path = f"/sys/fs/fuse/connections/{device}/abort"
-    if not os.path.exists(path):
+    if not os.path.ismount("/sys/fs/fuse/connections"):  # and else it is gone: its number may be another's soon
         subprocess.run(["mount", "-t", "fusectl", "none", "/sys/fs/fuse/connections"], check=False,
                        capture_output=True)
     try:
