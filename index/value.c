@@ -130,6 +130,8 @@ void index_settle(struct index *index, uint32_t entry)
 	if (r->flags & RECORD_FLAG_ADOPTED) {
 		record_make_live(index, r);
 		news_stored(index, r);
+		if (!record_hidden(index, r)) /* its review comes with the last one and without pins; a twin waits no longer */
+			twin_join_at(index, record_number(index, r));
 	}
 	if (!r->unsettled && !r->pins && r->state == RECORD_LIVE)
 		record_review(index, record_number(index, r), NULL);

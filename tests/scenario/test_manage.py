@@ -364,7 +364,7 @@ def test_a_pin_by_attribute_is_bounded(client):
     path = record_path(client.daemon, 1, 250)
     assert errno_of(os.setxattr, path, PIN, b"1") == errno.ENOSPC
     assert os.getxattr(path, PIN) == b"0"
-    assert "tenth" in client.daemon.log()
+    wait_for(lambda: "tenth" in client.daemon.log(), 10 * client.daemon.slower, "the reason in the log")  # behind the answer
 
 
 def test_a_row_is_dropped_alone(daemon):

@@ -984,12 +984,20 @@ static void test_many(void **state)
 	run(LAYOUT_MANY, 500, 0, given_seed + 5);
 }
 
+/* Taken up from the tables with its group committed, a record is LIVE with its first settled value: its twin joins it then. */
+static void test_a_twin_joins_what_is_half_settled(void **state)
+{
+	(void)state;
+	run(LAYOUT_MANY, 700, 40, 436304964);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_a_twin_joins_what_is_half_settled),
 	};
 
 	given_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : clock_now_ns() % 1000000007u;
