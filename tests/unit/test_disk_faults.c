@@ -244,7 +244,8 @@ static void settle(void)
 	uint64_t holds = 0;
 
 	set("");
-	world_await(w, (w->t->closed ? !atomic_load(&w->t->jobs) : !world_busy(w)) && !w->f.space->stats.loads); /* wishes of a closed one stay */
+	/* A write lets its slots go after it has ended as such. Wishes of a closed tier stay. */
+	world_await(w, !atomic_load(&w->t->jobs) && (w->t->closed || !world_busy(w)) && !w->f.space->stats.loads);
 	session_release(w->s);
 	session_unref(&w->s);
 	w->s = NULL;
