@@ -54,9 +54,8 @@ struct disk_config {
 
 #define DISK_DIR_NAME_BYTES 50u /* "<16 hex>-<32 hex>" with its NUL */
 
-/* Takes the directory. EWOULDBLOCK: another daemon has it, and had it for two seconds more (the sentence says which pid, where
- * known); EROFS, EACCES, ENOTDIR,
- * ENOENT: no disk tier, the sentence says why. Blocks. */
+/* Takes the directory. EWOULDBLOCK: another daemon has it, and had it for two seconds more (the sentence says which pid, where known);
+ * EROFS, EACCES, ENOTDIR, ENOENT: no disk tier, the sentence says why. Blocks. */
 int disk_new(const struct disk_config *config, struct disk **ret, struct why *why);
 /* Jobs that wait in queues end with -ECANCELED; those under way have @patience_ns, then they start no more transfers and end with
  * -ECANCELED too, once the kernel has given back what it has (that alone has no limit: the memory is the kernel's until then). Nobody
