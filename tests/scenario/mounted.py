@@ -52,6 +52,7 @@ class Daemon:
         self.mount = os.path.join(base, "mnt")
         self.run = os.path.join(base, "run")
         self.log_path = os.path.join(base, "log")
+        self.shm_before = set(os.listdir("/dev/shm"))  # other people's, or of a run that was killed
         self.process = None
         self.pids = set()
         os.mkdir(self.mount)
