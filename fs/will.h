@@ -26,6 +26,7 @@
 #define WILL_HANDLES 16384u    /* places of fs/handles.h, at most */
 #define WILL_LOOPS 64u
 #define WILL_NAME_BYTES 80u
+#define WILL_DOING_CTL 256u    /* in `doing`: operations of ctl, by their number, from here on */
 
 enum will_phase {
 	WILL_STARTING = 1, /* until all heirlooms are there */
@@ -60,7 +61,7 @@ struct will {
 	_Atomic uint64_t beats;
 	_Atomic uint64_t adopted_done, adopted_goal;
 	char space[WILL_NAME_BYTES];       /* being adopted; only for people */
-	/* What each loop works on: opcode of FUSE, or 256 + number of the operation of ctl; 0 = nothing. Its loop alone. */
+	/* What each loop works on: opcode of FUSE, or WILL_DOING_CTL + number of the operation of ctl; 0 = nothing. Its loop alone. */
 	_Atomic uint32_t doing[WILL_LOOPS];
 	_Atomic uint64_t began_ns[WILL_LOOPS];
 	/* The kernel's numbers of those who wait in poll(2), by place in the table of handles; 0 = nobody. The successor wakes them all:
