@@ -164,7 +164,7 @@ static void add_phase(struct text *t, const struct will *w)
 		add(t, "phase: %s\n", names[phase]);
 }
 
-/* An operation as a loop notes it: see will.doing. */
+/* An operation as a loop notes it: see struct will_loop. */
 static const char *operation_name(uint32_t operation)
 {
 	const char *name = operation >= WILL_DOING_CTL ? ioctl_name(operation - WILL_DOING_CTL) : requests_name(requests_kind(operation));
@@ -177,8 +177,8 @@ static void add_doing(struct text *t, const struct will *w, uint64_t now_ns)
 	const char *before = "doing: ";
 
 	for (unsigned i = 0; i < WILL_LOOPS; i++) {
-		uint32_t operation = atomic_load_explicit(&w->doing[i], memory_order_relaxed);
-		uint64_t began_ns = atomic_load_explicit(&w->began_ns[i], memory_order_relaxed);
+		uint32_t operation = atomic_load_explicit(&w->loops[i].doing, memory_order_relaxed);
+		uint64_t began_ns = atomic_load_explicit(&w->loops[i].began_ns, memory_order_relaxed);
 		uint64_t tenths = now_ns > began_ns ? (now_ns - began_ns) / 100000 : 0;
 
 		if (!operation)

@@ -28,6 +28,7 @@
 #include "fs/rundir.h"
 #include "fs/serve.h"
 #include "fs/version.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -43,6 +44,8 @@ struct parent {
 	int terminal;    /* standard error of the start, in the background until READY; or -1 */
 	int signals;     /* signalfd */
 	int listener;    /* the clients' socket, inherited by every serving process */
+	struct will *will; /* and its memory file, inherited likewise */
+	int will_fd;
 	int fuse;        /* /dev/fuse of the present mount, or -1 */
 	unsigned device; /* of the present mount */
 	int abort;       /* what ends its connection, or -1 */
@@ -149,16 +152,16 @@ static void raise_descriptor_limit(void)
 __attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
 {
 	char name[] = "prefixfsd", serve[sizeof(p->config->serve) + 8], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
-	int inherited[] = {p->fuse, keeper, p->listener};
+	int inherited[] = {p->fuse, keeper, p->listener, p->will_fd};
 	unsigned n = 0;
 	sigset_t none;
 
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
 		fcntl(inherited[i], F_SETFD, 0);
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->device,
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->will_fd, p->device,
 		p->restarts, p->last_exit);
 	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
@@ -190,6 +193,7 @@ static int start_serving(struct parent *p, struct why *why)
 	p->populating = p->restarts > 0; /* it begins with that, and says when it is over */
 	p->partial = 0;
 	p->line_count = 0;
+	will_next(p->will, true);
 	p->child = fork();
 	if (p->child == 0)
 		become_serving(p, pair[1], log[1]);
@@ -455,6 +459,7 @@ static void gather_facts(const struct parent *p, int status, const char *lines[L
 		.oom_before = p->oom_kills,
 		.oom_after = memory_limit_kills(""),
 		.memory_limit = limit.bytes == UINT64_MAX ? 0 : limit.bytes,
+		.will = p->will,
 		.lines = lines,
 		.line_count = end - first,
 		.mount = p->config->mountpoint,
@@ -677,6 +682,8 @@ static int run_here(struct parent *p)
 	r = open_log(p, &why);
 	if (!r)
 		r = open_listener(p, &why);
+	if (!r)
+		r = will_make(&p->will, &p->will_fd, &why);
 	if (r) {
 		fprintf(stderr, "prefixfsd: %s\n", why.text);
 		rundir_undo(&p->dir);
@@ -689,6 +696,8 @@ static int run_here(struct parent *p)
 	raise_descriptor_limit();
 	int status = supervise(p);
 	closep(&p->listener);
+	closep(&p->will_fd);
+	will_unmap(&p->will);
 	if (p->not_begun)
 		rundir_undo(&p->dir);
 	else
@@ -743,7 +752,7 @@ int parent_run(struct config *config)
 		return 1;
 	}
 	p->config = config;
-	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->abort = p->keeper = p->log = -1;
+	p->launcher = p->terminal = p->signals = p->listener = p->will_fd = p->fuse = p->abort = p->keeper = p->log = -1;
 	if (!config->foreground)
 		status = go_into_background(p);
 	if (status < 0) {

@@ -80,6 +80,7 @@ def test_killed_serving_process_comes_back(daemon, slower):
     with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
         reason = f.read()
     assert reason.startswith("reason: signal 9") and f"pid: {first}" in reason and "last lines:" in reason
+    assert "\nphase: serving\n" in reason and "\nsessions: 1  spaces: 2\nnext: started again after 0 ms\n" in reason
     health = d.read("health")
     assert "restarts: 1" in health and "last exit: signal 9" in health
     with Client(d.path("ns/x/ctl")) as c:

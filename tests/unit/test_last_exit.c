@@ -194,11 +194,11 @@ static void test_text(void **state)
 	f.lines = lines;
 	f.line_count = 2;
 	atomic_store(&will.phase, WILL_SERVING);
-	atomic_store(&will.doing[0], WILL_DOING_CTL + _IOC_NR(PFS_IOC_PUT_COMMIT));
-	atomic_store(&will.began_ns[0], 4999750000);
-	atomic_store(&will.doing[5], 1); /* FUSE_LOOKUP */
-	atomic_store(&will.began_ns[5], 5000000001);
-	atomic_store(&will.doing[6], WILL_DOING_CTL - 1);
+	atomic_store(&will.loops[0].doing, WILL_DOING_CTL + _IOC_NR(PFS_IOC_PUT_COMMIT));
+	atomic_store(&will.loops[0].began_ns, 4999750000);
+	atomic_store(&will.loops[5].doing, 1); /* FUSE_LOOKUP */
+	atomic_store(&will.loops[5].began_ns, 5000000001);
+	atomic_store(&will.loops[6].doing, WILL_DOING_CTL - 1);
 	size_t bytes = last_exit_text(&f, "signal 9 (Killed)", NOON, text);
 	assert_string_equal(text, "reason: signal 9 (Killed)\n"
 				  "time: 2026-01-31T12:00:00Z\n"
