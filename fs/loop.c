@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/calls.h"
+#include "fs/connection.h"
 #include "fs/ioctl.h"
 #include "fs/log.h"
 #include "fs/passthrough.h"
@@ -134,13 +134,13 @@ static bool take_request(struct loop *l)
 	if (n > 0) {
 		const struct fuse_in_header *header = l->buffer.mem;
 
-		/* what came through a pipe is a large write */
-		uint32_t opcode = l->buffer.flags & FUSE_BUF_IS_FD ? FUSE_WRITE : header->opcode;
+		uint32_t opcode = header->opcode;
 		uint64_t began_ns = clock_now_ns();
 
 		/* ioctls say themselves where they come from, and are counted by their operation */
 		if (opcode != FUSE_IOCTL)
 			note_origin(l->fs, 0);
+		connection_note(l->fs, header, (size_t)n);
 		will_begins(l->fs->will, l->number, operation_of(l, opcode), began_ns);
 		fuse_session_process_buf(session, &l->buffer);
 		will_ends(l->fs->will, l->number);
@@ -261,14 +261,13 @@ int loops_start(struct fs *fs, struct loops **ret)
 {
 	unsigned threads = (unsigned)fs->config->loop_threads;
 	struct loops *loops = calloc(1, sizeof(*loops) + threads * sizeof(loops->at[0]));
-	int fd = fuse_session_fd(fs->session);
 	int r;
 
 	assert(threads <= WILL_LOOPS);
 	if (!loops)
 		return -ENOMEM;
 	*ret = loops;
-	r = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0 ? answer_init(fs) : -errno;
+	r = answer_init(fs);
 	if (!r)
 		passthrough_begin(fs->passthrough);
 	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))

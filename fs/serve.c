@@ -18,6 +18,7 @@
 #include "fs/aside.h"
 #include "fs/carriers.h"
 #include "fs/calls.h"
+#include "fs/connection.h"
 #include "fs/doorman.h"
 #include "fs/errands.h"
 #include "fs/fs.h"
@@ -201,23 +202,6 @@ __attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level l
 			"fuse: %s", line);
 }
 
-static int open_session(struct fs *fs, int fuse, struct why *why)
-{
-	char name[] = "prefixfsd", *argv[] = {name, NULL};
-	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
-	char path[32];
-
-	fuse_set_log_func(log_fuse);
-	fs->session = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
-	fuse_opt_free_args(&args);
-	if (!fs->session)
-		return why_set(why, ENOMEM, "libfuse made no session");
-	snprintf(path, sizeof(path), "/dev/fd/%d", fuse);
-	if (fuse_session_mount(fs->session, path) != 0)
-		return why_set(why, EIO, "libfuse did not take the descriptor of /dev/fuse");
-	return 0;
-}
-
 static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 {
 	int r;
@@ -249,7 +233,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	namespaces_restore(fs->namespaces);
 	fs->populating = fs->restarts > 0; /* as the parent takes it */
 	fs_tell_populating(fs);
-	return open_session(fs, fuse, why);
+	fuse_set_log_func(log_fuse);
+	return connection_open(fs, &fs_ops, fuse, why);
 }
 
 /* ---- writing down -------------------------------------------------------------------------------------------- */
