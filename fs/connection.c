@@ -89,21 +89,18 @@ enum connection_state connection_judge(const struct will *will, uint32_t device,
 
 /* ---- input and output ------------------------------------------------------------------------------------------------ */
 
-static void keep_request(struct fs *fs, const void *request, size_t bytes)
+void connection_keep(struct will *will, uint32_t device, const void *request, size_t bytes)
 {
-	const struct fuse_in_header *header = request;
-	struct will_init *init = &fs->will->init;
+	struct will_init *init = &will->init;
 
-	init_unique = header->unique;
 	atomic_store_explicit(&init->answered, 0, memory_order_relaxed);
 	atomic_store_explicit(&init->reply_bytes, 0, memory_order_relaxed);
 	atomic_store_explicit(&init->request_bytes, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	if (bytes > sizeof(init->request))
-		return; /* the mount will be made anew */
-	init->device = fs->device;
-	memcpy(init->request, request, bytes);
-	atomic_store_explicit(&init->request_bytes, (uint32_t)bytes, memory_order_release);
+	init->device = device;
+	if (bytes <= sizeof(init->request))
+		memcpy(init->request, request, bytes);
+	atomic_store_explicit(&init->request_bytes, (uint32_t)bytes, memory_order_release); /* longer: not kept whole, as it is judged */
 }
 
 /* The parts in one piece; its length, whatever fits. */
@@ -132,6 +129,7 @@ static void keep_reply(struct will_init *init, const struct iovec *iov, int coun
 static ssize_t read_request_of(int fd, void *to, size_t bytes, void *userdata)
 {
 	const struct fuse_in_header *header = to;
+	struct fs *fs = userdata;
 	ssize_t n;
 
 	if (touched != to) {
@@ -139,8 +137,10 @@ static ssize_t read_request_of(int fd, void *to, size_t bytes, void *userdata)
 		touched = to;
 	}
 	n = read(fd, to, bytes);
-	if (n >= (ssize_t)sizeof(*header) && header->opcode == FUSE_INIT)
-		keep_request(userdata, to, (size_t)n);
+	if (n >= (ssize_t)sizeof(*header) && header->opcode == FUSE_INIT) {
+		init_unique = header->unique;
+		connection_keep(fs->will, fs->device, to, (size_t)n);
+	}
 	return n;
 }
 
@@ -259,16 +259,16 @@ int connection_replay(struct fs *fs, struct why *why)
 	return compare_replies(init, &replay, why);
 }
 
-int connection_resend(struct fs *fs, struct why *why)
+int connection_resend(int fd, struct why *why)
 {
 	struct fuse_out_header header = {.len = sizeof(header), .error = NOTIFY_RESEND};
 
-	if (write(fuse_session_fd(fs->session), &header, sizeof(header)) < 0)
+	if (write(fd, &header, sizeof(header)) < 0)
 		return why_set(why, errno, "the kernel does not send again what was not answered: %s", strerror(errno));
 	return 0;
 }
 
-void connection_wake_polls(struct fs *fs)
+void connection_wake_polls(int fd, struct will *will)
 {
 	struct {
 		struct fuse_out_header header;
@@ -276,8 +276,8 @@ void connection_wake_polls(struct fs *fs)
 	} notice = {.header = {.len = sizeof(notice), .error = FUSE_NOTIFY_POLL}};
 
 	for (unsigned i = 0; i < WILL_HANDLES; i++) {
-		notice.wake.kh = atomic_exchange_explicit(&fs->will->polls[i], 0, memory_order_relaxed);
-		if (notice.wake.kh && write(fuse_session_fd(fs->session), &notice, sizeof(notice)) < 0)
+		notice.wake.kh = atomic_exchange_explicit(&will->polls[i], 0, memory_order_relaxed);
+		if (notice.wake.kh && write(fd, &notice, sizeof(notice)) < 0)
 			continue; /* it sleeps no more, or the connection has ended */
 	}
 }

@@ -32,19 +32,22 @@ enum connection_state connection_judge(const struct will *will, uint32_t device,
 /* Does the kernel resend (its INIT said so)? For health. */
 bool connection_survives(const struct will *will);
 
+/* Keeps the INIT of the mount @device as one that is not answered yet. */
+void connection_keep(struct will *will, uint32_t device, const void *request, size_t bytes);
+
 /* fs->session with @ops over @fd, which becomes non-blocking and the session's, to be closed by fuse_session_destroy; the caller's still
  * after an error. INIT and the reply to it are kept in fs->will when they pass. ENOMEM, EIO. */
 int connection_open(struct fs *fs, const struct fuse_lowlevel_ops *ops, int fd, struct why *why);
 /* Of a KEPT one, right after connection_open: fs->session becomes what the predecessor's was, in about 0.1 ms. EPROTO: libfuse answers
  * INIT otherwise than it was answered; the sentence names the first field that differs, with both values. */
 int connection_replay(struct fs *fs, struct why *why);
-/* Has the kernel queue again what was read and not answered, with the top bit of its number set. To be called once in a process's life,
- * after connection_replay and before the first read, when no thread of the predecessor can run any more. EINVAL: the kernel is older
- * than 6.9. Harmless when it is repeated by the next process. */
-int connection_resend(struct fs *fs, struct why *why);
+/* Has the kernel of @fd queue again what was read and not answered, with the top bit of its number set. To be called once in a process's life,
+ * after connection_replay and before the first read, when no thread of the predecessor can run any more; by the parent before it answers
+ * itself (fs/fallen.h). EINVAL: the kernel is older than 6.9. Harmless when it is repeated by the next process. */
+int connection_resend(int fd, struct why *why);
 /* Wakes whoever waits in poll(2) on a handle of a predecessor, and forgets them. Never blocks on a lock of a directory. Before the first
  * read. */
-void connection_wake_polls(struct fs *fs);
+void connection_wake_polls(int fd, struct will *will);
 
 /* Of each request, before libfuse has it (loop.c): notes whether it was sent again, and of FUSE_POLL the kernel's number of the sleeper,
  * which libfuse tells nobody, in the will. */

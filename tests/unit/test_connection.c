@@ -314,14 +314,14 @@ static void test_resend(void **state)
 	struct why why = WHY_INIT;
 
 	begin();
-	assert_int_equal(connection_resend(&fs, &why), 0);
+	assert_int_equal(connection_resend(fuse_session_fd(fs.session), &why), 0);
 	assert_int_equal(recv(kernel, &header, sizeof(header), 0), 16);
 	assert_int_equal(header.len, 16);
 	assert_int_equal(header.error, 7);
 	assert_int_equal(header.unique, 0);
 	shutdown(kernel, SHUT_RD);
 	signal(SIGPIPE, SIG_IGN);
-	assert_int_equal(connection_resend(&fs, &why), -EPIPE);
+	assert_int_equal(connection_resend(fuse_session_fd(fs.session), &why), -EPIPE);
 }
 
 static void test_what_was_sent_again(void **state)
@@ -367,7 +367,7 @@ static void test_sleepers_are_woken(void **state)
 	assert_int_equal(atomic_load(&will->polls[3]), 72);
 	end();
 	begin();
-	connection_wake_polls(&fs);
+	connection_wake_polls(fuse_session_fd(fs.session), will);
 	for (unsigned kh = 72; kh >= 71; kh--) {
 		assert_int_equal(recv(kernel, &notice, sizeof(notice), 0), 24);
 		assert_int_equal(notice.header.len, 24);
@@ -376,7 +376,7 @@ static void test_sleepers_are_woken(void **state)
 		assert_int_equal(notice.kh, kh);
 	}
 	assert_true(nothing_said());
-	connection_wake_polls(&fs);
+	connection_wake_polls(fuse_session_fd(fs.session), will);
 	assert_true(nothing_said());
 }
 

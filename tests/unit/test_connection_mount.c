@@ -99,9 +99,9 @@ static void begin_serving(struct fs *fs)
 		_exit(51);
 	if (state != CONNECTION_KEPT)
 		return;
-	if (connection_replay(fs, &why) || connection_resend(fs, &why))
+	if (connection_replay(fs, &why) || connection_resend(fuse, &why))
 		_exit(52);
-	connection_wake_polls(fs);
+	connection_wake_polls(fuse, will);
 }
 
 __attribute__((noreturn)) static void serve(void)
