@@ -70,7 +70,7 @@ struct config {
 	CONFIG_PARAMETERS(X)
 #undef X
 	char mountpoint[PATH_MAX]; /* absolute, links resolved, once the parent has checked it */
-	char serve[512];           /* of the serving process alone: what it inherited; empty in the parent */
+	char serve[640];           /* of the serving process alone: what it inherited; empty in the parent */
 };
 
 /* Everything at its default. */

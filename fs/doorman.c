@@ -23,6 +23,7 @@
 #include "fs/mount.h"
 #include "fs/namespaces.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/import.h"
@@ -461,6 +462,7 @@ static void tick(struct doorman *d)
 	fs_tell_populating(d->fs);
 	health_look(d->health, d->fs);
 	expire_connections(d);
+	atomic_fetch_add_explicit(&d->fs->will->beats, 1, memory_order_relaxed);
 }
 
 /* The parent takes a death for the OOM killer's while memory is populated: it hears of the end at once. */

@@ -36,6 +36,7 @@ struct page_nodes;
 struct passthrough;
 struct requests;
 struct watch;
+struct will;
 
 #define FS_MAX_TEXTS 1024u /* open snapshots of small files */
 #define FS_ENTRY_S 1.0     /* how long the kernel may remember a record's name and attributes */
@@ -44,6 +45,7 @@ struct fs {
 	const struct config *config;
 	struct rundir dir;
 	int keeper;        /* channel to the parent */
+	struct will *will; /* shared with the parent */
 	unsigned device;   /* of the mount */
 	unsigned restarts; /* serving processes before this one */
 	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */

@@ -10,7 +10,6 @@
  *                       HANDOVER                          end what runs, answer it, take nothing new, exit with 0
  *
  *   what       name            number                 descriptor
- *   will       ""              WILL_VERSION           of the will; the parent's own, given first
  *   segment    namespace       serial of the space    read-write memory file
  *   tables     namespace       serial of the space    read-write memory file
  *   session    namespace       of the session         pidfd of the process that attached it
@@ -35,7 +34,7 @@ struct kept;
 
 /* Sends what is held, then GIVEN, without blocking: -EAGAIN, call it again with the same *cursor (0 at first) when @socket is
  * writable; 0: all was sent; else a negative errno. */
-int heirlooms_give(const struct kept *kept, int will, int socket, uint32_t *cursor);
+int heirlooms_give(const struct kept *kept, int socket, uint32_t *cursor);
 
 /* ---- the serving process's side (its first thread, before others run) ------------------------------------------------- */
 
@@ -54,7 +53,6 @@ struct heirloom_session {
 };
 
 struct heirlooms {
-	int will;
 	struct heirloom_space *spaces; /* of one name the highest serial alone */
 	struct heirloom_session *sessions;
 	uint32_t space_count, session_count;

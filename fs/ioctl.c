@@ -41,7 +41,7 @@ static const struct operation *const operations[] = {
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
-static unsigned operation_nr(const struct operation *operation)
+unsigned ioctl_nr(const struct operation *operation)
 {
 	for (unsigned i = 0; i < OPERATIONS; i++)
 		if (operations[i] == operation)
@@ -68,7 +68,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 {
 	const struct operation *op = call->operation;
 	struct ctl *ctl = call->ctl;
-	unsigned nr = operation_nr(op);
+	unsigned nr = ioctl_nr(op);
 	uint64_t handle = ctl_handle(ctl);
 	fuse_req_t req = call->req;
 	uint64_t began_ns = call->began_ns;

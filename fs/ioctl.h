@@ -42,6 +42,8 @@ extern const struct operation ioctl_blob_put, ioctl_blob_get, ioctl_blob_remove,
 
 /* The name of operation @nr of the ABI; NULL: it is not served. */
 const char *ioctl_name(unsigned nr);
+/* The number of @operation, which is one of the tables. */
+unsigned ioctl_nr(const struct operation *operation);
 /* The FUSE operation. */
 void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument, struct fuse_file_info *fi,
 		   unsigned flags, const void *in, size_t in_bytes, size_t out_bytes);

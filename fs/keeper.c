@@ -116,6 +116,15 @@ void kept_drop(struct kept *kept, const struct keeper_message *m)
 	*k = kept->fds[--kept->count];
 }
 
+uint32_t kept_count(const struct kept *kept, const char *what)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < kept->count; i++)
+		n += !strcmp(kept->fds[i].what, what);
+	return n;
+}
+
 void kept_clear(struct kept *kept)
 {
 	for (unsigned i = 0; i < kept->count; i++)

@@ -45,6 +45,7 @@ struct kept {
 /* Takes @fd over; one of the same name is replaced. */
 void kept_add(struct kept *kept, const struct keeper_message *message, int fd);
 void kept_drop(struct kept *kept, const struct keeper_message *message);
+uint32_t kept_count(const struct kept *kept, const char *what);
 void kept_clear(struct kept *kept);
 
 #endif

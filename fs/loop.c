@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/loop.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include "fs/calls.h"
+#include "fs/connection.h"
+#include "fs/ioctl.h"
 #include "fs/log.h"
 #include "fs/passthrough.h"
 #include "fs/requests.h"
+#include "fs/will.h"
 #include "store/base/clock.h"
 
 struct loop {
@@ -102,6 +105,26 @@ static int loop_watch(int epoll, int fd, uint32_t events, uint64_t data)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
+/* For the account of a death: an ioctl is called by its operation. */
+static uint32_t operation_of(const struct loop *l, uint32_t opcode)
+{
+	const struct fuse_in_header *header = l->buffer.mem;
+	const struct fuse_ioctl_in *in = (const void *)(header + 1);
+
+	if (opcode != FUSE_IOCTL || l->buffer.size < sizeof(*header) + sizeof(*in))
+		return opcode;
+	return WILL_DOING_CTL + _IOC_NR(in->cmd);
+}
+
+static void run_call(struct loop *l, struct call *call)
+{
+	uint32_t operation = call->operation ? WILL_DOING_CTL + ioctl_nr(call->operation) : FUSE_WRITE;
+
+	will_begins(l->fs->will, l->number, operation, clock_now_ns());
+	call->run(l->fs, call);
+	will_ends(l->fs->will, l->number);
+}
+
 /* One request of the kernel's: false when none is there. The end of the connection ends everything. */
 static bool take_request(struct loop *l)
 {
@@ -111,14 +134,16 @@ static bool take_request(struct loop *l)
 	if (n > 0) {
 		const struct fuse_in_header *header = l->buffer.mem;
 
-		/* what came through a pipe is a large write */
-		uint32_t opcode = l->buffer.flags & FUSE_BUF_IS_FD ? FUSE_WRITE : header->opcode;
+		uint32_t opcode = header->opcode;
 		uint64_t began_ns = clock_now_ns();
 
 		/* ioctls say themselves where they come from, and are counted by their operation */
 		if (opcode != FUSE_IOCTL)
 			note_origin(l->fs, 0);
+		connection_note(l->fs, header, (size_t)n);
+		will_begins(l->fs->will, l->number, operation_of(l, opcode), began_ns);
 		fuse_session_process_buf(session, &l->buffer);
+		will_ends(l->fs->will, l->number);
 		if (opcode != FUSE_IOCTL)
 			requests_count(requests_kind(opcode), clock_now_ns() - began_ns);
 		return true;
@@ -175,7 +200,7 @@ static void *loop_main(void *argument)
 		in_a_row = 0;
 		call = calls_next(calls);
 		if (call)
-			call->run(l->fs, call);
+			run_call(l, call);
 		else
 			sleep_until_work(l);
 	}
@@ -236,13 +261,13 @@ int loops_start(struct fs *fs, struct loops **ret)
 {
 	unsigned threads = (unsigned)fs->config->loop_threads;
 	struct loops *loops = calloc(1, sizeof(*loops) + threads * sizeof(loops->at[0]));
-	int fd = fuse_session_fd(fs->session);
 	int r;
 
+	assert(threads <= WILL_LOOPS);
 	if (!loops)
 		return -ENOMEM;
 	*ret = loops;
-	r = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0 ? answer_init(fs) : -errno;
+	r = answer_init(fs);
 	if (!r)
 		passthrough_begin(fs->passthrough);
 	if (sched_getaffinity(0, sizeof(anywhere), &anywhere))

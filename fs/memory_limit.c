@@ -135,14 +135,13 @@ static bool cgroup_mount(const char *root, bool v2, char point[PATH_MAX], char t
 	return false;
 }
 
-static void lower_by_cgroups(const char *root, bool v2, struct memory_limit *limit)
+/* The folder of the process's cgroup, of which *below of @path is its own part, or none; false: there is no such hierarchy. */
+static bool cgroup_folder(const char *root, bool v2, char path[PATH_MAX], char point[PATH_MAX], char **ret_below)
 {
-	const char *name = v2 ? "memory.max" : "memory.limit_in_bytes";
-	char path[PATH_MAX], point[PATH_MAX], top[PATH_MAX], file[2 * PATH_MAX + 32];
-	uint64_t bytes;
+	char top[PATH_MAX];
 
 	if (!cgroup_path(root, v2, path) || !cgroup_mount(root, v2, point, top))
-		return;
+		return false;
 	/* In a container the mount may begin somewhere below the hierarchy's root. */
 	size_t above = strcmp(top, "/") ? strlen(top) : 0;
 	char *below = path;
@@ -152,6 +151,18 @@ static void lower_by_cgroups(const char *root, bool v2, struct memory_limit *lim
 		*below = 0;
 	if (!strcmp(below, "/") || !strncmp(below, "/..", 3))
 		*below = 0;
+	*ret_below = below;
+	return true;
+}
+
+static void lower_by_cgroups(const char *root, bool v2, struct memory_limit *limit)
+{
+	const char *name = v2 ? "memory.max" : "memory.limit_in_bytes";
+	char path[PATH_MAX], point[PATH_MAX], file[2 * PATH_MAX + 32], *below;
+	uint64_t bytes;
+
+	if (!cgroup_folder(root, v2, path, point, &below))
+		return;
 	for (;;) {
 		snprintf(file, sizeof(file), "%s%s/%s", point, below, name);
 		if (read_number(root, file, &bytes))
@@ -161,6 +172,40 @@ static void lower_by_cgroups(const char *root, bool v2, struct memory_limit *lim
 			break;
 		*slash = 0;
 	}
+}
+
+/* ---- those killed ---------------------------------------------------------------------------------------------- */
+
+/* The number behind the word oom_kill. */
+static bool read_kills(const char *root, const char *path, uint64_t *ret)
+{
+	cleanup(fclosep) FILE *file = open_below(root, path);
+	char line[128];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "oom_kill %" SCNu64, ret) == 1)
+			return true;
+	return false;
+}
+
+static bool read_kills_of_cgroup(const char *root, bool v2, uint64_t *ret)
+{
+	char path[PATH_MAX], point[PATH_MAX], file[2 * PATH_MAX + 32], *below;
+
+	if (!cgroup_folder(root, v2, path, point, &below))
+		return false;
+	snprintf(file, sizeof(file), "%s%s/%s", point, below, v2 ? "memory.events" : "memory.oom_control");
+	return read_kills(root, file, ret);
+}
+
+uint64_t memory_limit_kills(const char *root)
+{
+	uint64_t kills;
+
+	if (read_kills_of_cgroup(root, true, &kills) || read_kills_of_cgroup(root, false, &kills) ||
+		read_kills(root, "/proc/vmstat", &kills))
+		return kills;
+	return UINT64_MAX;
 }
 
 /* ---- the budget ------------------------------------------------------------------------------------------------ */

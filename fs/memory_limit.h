@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much memory this process may have at all, and whether a budget fits: a daemon that populates more than that is
- * killed for it, again and again.
+ * How much memory this process may have at all, whether a budget fits, and whether somebody was killed for it: a daemon that
+ * populates more than that is, again and again.
  *
  *   ordinary pages   the least of MemTotal, without what is reserved as huge pages, and the limits of the process's
  *                    cgroup and of those above it (v2 memory.max, v1 memory.limit_in_bytes)
@@ -29,5 +29,9 @@ void memory_limit_find(const char *root, uint64_t hugepages, struct memory_limit
 /* 0, or ENOMEM with the sentence: the budget is more than may be had, or huge pages are required and there are none.
  * *fatal: do not begin. Else it is a warning, for what populates nothing grows only as far as it is used. */
 int memory_limit_check(const char *root, const struct config *config, bool *fatal, struct why *why);
+
+/* How often the kernel has killed somebody for want of memory, as far as it tells: in the process's cgroup (v2 memory.events, v1
+ * memory.oom_control), else on the host (/proc/vmstat). UINT64_MAX: nothing says. To be compared with itself. */
+uint64_t memory_limit_kills(const char *root);
 
 #endif

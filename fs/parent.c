@@ -21,11 +21,14 @@
 #include "fs/deaths.h"
 #include "fs/disk_folder.h"
 #include "fs/keeper.h"
+#include "fs/last_exit.h"
 #include "fs/log.h"
 #include "fs/memory_limit.h"
 #include "fs/mount.h"
 #include "fs/rundir.h"
 #include "fs/serve.h"
+#include "fs/version.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -41,6 +44,8 @@ struct parent {
 	int terminal;    /* standard error of the start, in the background until READY; or -1 */
 	int signals;     /* signalfd */
 	int listener;    /* the clients' socket, inherited by every serving process */
+	struct will *will; /* and its memory file, inherited likewise */
+	int will_fd;
 	int fuse;        /* /dev/fuse of the present mount, or -1 */
 	unsigned device; /* of the present mount */
 	int abort;       /* what ends its connection, or -1 */
@@ -50,11 +55,14 @@ struct parent {
 	bool stopping;    /* a signal asked for the end */
 	bool taken_away;  /* the present mount, by us, since its serving process was half dead */
 	bool not_begun;   /* the start failed: nothing was ever served */
+	uint64_t ready_ns; /* when READY came */
 	uint64_t kill_ns; /* when to kill it, 0 = not */
 	uint64_t stop_ms; /* that it was given after STOP */
+	uint64_t killed_ms; /* of stop_ms, when it was killed for it; 0 = it was not */
+	uint64_t oom_kills; /* memory_limit_kills before the present serving process */
 	unsigned half_dead; /* looks in a row that found it so */
 	unsigned restarts;
-	char last_exit[320]; /* for health: how the serving process ended last, even where the file cannot be written */
+	char last_exit[448]; /* for health: how the serving process ended last, even where the file cannot be written */
 	struct kept kept;
 	bool populating; /* the serving process is making floors present */
 	struct deaths deaths;
@@ -144,16 +152,16 @@ static void raise_descriptor_limit(void)
 __attribute__((noreturn)) static void become_serving(struct parent *p, int keeper, int log)
 {
 	char name[] = "prefixfsd", serve[sizeof(p->config->serve) + 8], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
-	int inherited[] = {p->fuse, keeper, p->listener};
+	int inherited[] = {p->fuse, keeper, p->listener, p->will_fd};
 	unsigned n = 0;
 	sigset_t none;
 
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
 		fcntl(inherited[i], F_SETFD, 0);
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->device,
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->will_fd, p->device,
 		p->restarts, p->last_exit);
 	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
@@ -180,9 +188,12 @@ static int start_serving(struct parent *p, struct why *why)
 		return why_set(why, errno, "pipe: %s", strerror(errno));
 	}
 	p->ready = p->taken_away = false;
+	p->killed_ms = 0;
+	p->oom_kills = memory_limit_kills("");
 	p->populating = p->restarts > 0; /* it begins with that, and says when it is over */
 	p->partial = 0;
 	p->line_count = 0;
+	will_next(p->will, true);
 	p->child = fork();
 	if (p->child == 0)
 		become_serving(p, pair[1], log[1]);
@@ -266,6 +277,7 @@ static void read_keeper(struct parent *p)
 		switch (m.kind) {
 		case KEEPER_READY:
 			p->ready = true;
+			p->ready_ns = clock_now_ns();
 			copy_log(p); /* whoever waits is to see what it warned of before that */
 			log_info("serving %s, pid %d", p->config->mountpoint, (int)p->child);
 			release_launcher(p);
@@ -399,6 +411,7 @@ static int watch(struct parent *p)
 				kill(p->child, SIGKILL);
 				mount_remove(p->config, p->device, true);
 				mount_abort(p->abort);
+				p->killed_ms = p->stop_ms;
 				p->kill_ns = 0;
 			} else {
 				timeout = (int)((p->kill_ns - now) / 1000000) + 1;
@@ -427,50 +440,69 @@ static bool killed(int status)
 	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-static void describe_status(int status, bool populating, char *to, size_t bytes)
+/* What the parent knows of the process that ended with @status. @lines: room for pointers to what it logged. */
+static void gather_facts(const struct parent *p, int status, const char *lines[LAST_LINES], struct last_exit_facts *ret)
 {
-	if (killed(status) && populating)
-		snprintf(to, bytes, "signal 9 (Killed) while it populated memory, as the OOM killer does");
-	else if (WIFSIGNALED(status))
-		snprintf(to, bytes, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else if (WEXITSTATUS(status) == 0)
-		snprintf(to, bytes, "its connection was ended from outside");
-	else
-		snprintf(to, bytes, "exit status %d", WEXITSTATUS(status));
+	uint64_t now = clock_now_ns();
+	struct memory_limit limit;
+	unsigned end = p->line_count + (p->partial ? 1 : 0), first = end > LAST_LINES ? end - LAST_LINES : 0;
+
+	memory_limit_find("", p->config->hugepages, &limit);
+	*ret = (struct last_exit_facts){
+		.status = status,
+		.pid = p->child,
+		.stop_ms = p->killed_ms,
+		.populating = p->populating,
+		.ready = p->ready,
+		.served_ns = p->ready ? now - p->ready_ns : 0,
+		.died_ns = now,
+		.oom_before = p->oom_kills,
+		.oom_after = memory_limit_kills(""),
+		.memory_limit = limit.bytes == UINT64_MAX ? 0 : limit.bytes,
+		.will = p->will,
+		.lines = lines,
+		.line_count = end - first,
+		.mount = p->config->mountpoint,
+		.version = version_text,
+		.restarts = p->restarts,
+		.sessions = kept_count(&p->kept, "session"),
+		.spaces = kept_count(&p->kept, "segment"),
+	};
+	for (unsigned i = first; i < end; i++)
+		lines[i - first] = p->lines[i % LAST_LINES];
 }
 
-static int write_last_exit(struct parent *p, const char *reason)
+/* How long the next start waits. */
+static uint64_t back_off_ms(const struct parent *p)
 {
-	cleanup(freep) char *text = NULL;
-	size_t size = 0;
-	time_t now = time(NULL);
-	char when[32];
-	struct tm day;
-	FILE *file = open_memstream(&text, &size);
+	unsigned recent = p->deaths.recent;
 
-	if (!file)
-		return -ENOMEM;
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &day));
-	fprintf(file, "reason: %s\ntime: %s\npid: %d\nmount: %s\nrestarts: %u\nlast lines:\n", reason, when,
-		(int)p->child, p->config->mountpoint, p->restarts);
-	unsigned lines = p->line_count + (p->partial ? 1 : 0);
-	for (unsigned i = lines > LAST_LINES ? lines - LAST_LINES : 0; i < lines; i++)
-		fprintf(file, "  %s\n", p->lines[i % LAST_LINES]);
-	if (fclose(file) != 0)
-		return -ENOMEM;
-	return rundir_write(&p->dir, "last_exit", text, size);
+	return recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
+}
+
+/* One more line; that it cannot be written is said for last_exit beside it. */
+static void write_deaths(const struct parent *p, const struct last_exit_facts *facts, const char *reason)
+{
+	char text[LAST_EXIT_DEATHS_BYTES];
+	long before = rundir_read(&p->dir, "deaths", text, sizeof(text));
+	size_t bytes = last_exit_add_death(facts, reason, time(NULL), text, before < 0 ? 0 : (size_t)before);
+
+	rundir_write(&p->dir, "deaths", text, bytes);
 }
 
 /* Keeps the reason in the run folder, and for the next serving process. */
-static void note_last_exit(struct parent *p, const char *reason)
+static void note_last_exit(struct parent *p, const struct last_exit_facts *facts, const char *reason)
 {
-	int r = write_last_exit(p, reason);
+	char text[LAST_EXIT_BYTES];
+	size_t bytes = last_exit_text(facts, reason, time(NULL), text);
+	int r = rundir_write(&p->dir, "last_exit", text, bytes);
 
+	write_deaths(p, facts, reason);
 	if (!r) {
-		snprintf(p->last_exit, sizeof(p->last_exit), "%s; more in %s/last_exit", reason, p->dir.path);
+		snprintf(p->last_exit, sizeof(p->last_exit), "%.240s; more in %s/last_exit", reason, p->dir.path);
 		return;
 	}
-	snprintf(p->last_exit, sizeof(p->last_exit), "%s; %s/last_exit cannot be written: %s", reason, p->dir.path,
+	snprintf(p->last_exit, sizeof(p->last_exit), "%.240s; %s/last_exit cannot be written: %s", reason, p->dir.path,
 		strerror(-r));
 	log_warning("%s/last_exit cannot be written: %s", p->dir.path, strerror(-r));
 }
@@ -507,9 +539,7 @@ static void clear_serving(struct parent *p)
 /* Waits before the next start, longer with every death. False: a signal asked for the end meanwhile. */
 static bool back_off(struct parent *p)
 {
-	unsigned recent = p->deaths.recent;
-	uint64_t wait_ms = recent < 2 ? 0 : 100ull << (recent > 7 ? 5 : recent - 2);
-	uint64_t until = clock_now_ns() + wait_ms * 1000000;
+	uint64_t until = clock_now_ns() + back_off_ms(p) * 1000000;
 	int status;
 
 	for (;;) {
@@ -523,34 +553,61 @@ static bool back_off(struct parent *p)
 	}
 }
 
-/* 1 after too many deaths, or -1. */
-static int judge_deaths(struct parent *p, bool populating, const char *how)
+/* Why it is not started again, as a sentence; empty: it is. */
+static void give_up(const struct parent *p, enum deaths_verdict verdict, const char *how, char *sentence, size_t bytes)
 {
-	char sentence[512];
-
-	switch (deaths_note(&p->deaths, clock_now_ns(), populating, (unsigned)p->config->deaths)) {
-	case DEATHS_OF_MEMORY:
-		snprintf(sentence, sizeof(sentence),
+	sentence[0] = 0;
+	if (verdict == DEATHS_OF_MEMORY)
+		snprintf(sentence, bytes,
 			"giving up: the serving process was killed %u times in a row while it populated memory; there is "
 			"less than the floors of the namespaces ask for; %s/last_exit says more",
 			p->deaths.populating, p->dir.path);
-		break;
-	case DEATHS_TOO_OFTEN:
-		snprintf(sentence, sizeof(sentence),
-			"giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
+	if (verdict == DEATHS_TOO_OFTEN)
+		snprintf(sentence, bytes, "giving up: the serving process died %u times in %d s (last: %s); %s/last_exit says more",
 			p->deaths.recent, DEATHS_WITHIN_S, how, p->dir.path);
-		break;
-	default:
-		return -1;
+}
+
+/* Whoever waits for the start is told what it refused. */
+static void say_refused(struct parent *p, const char *how)
+{
+	const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
+	const char *text = strstr(last, " error: ");
+
+	say(p, text ? text + strlen(" error: ") : last);
+}
+
+/* A process that was not told to end: whether there is a next one, and the account of it. The exit status, or -1. */
+static int judge_death(struct parent *p, int status, bool refused, bool told)
+{
+	char how[LAST_EXIT_REASON_BYTES], end[640], next[64], sentence[LAST_EXIT_REASON_BYTES + 64];
+	const char *lines[LAST_LINES];
+	struct last_exit_facts facts;
+	enum deaths_verdict verdict = DEATHS_GO_ON;
+
+	gather_facts(p, status, lines, &facts);
+	last_exit_reason(&facts, how);
+	if (!refused && !told)
+		verdict = deaths_note(&p->deaths, facts.died_ns, killed(status) && p->populating, (unsigned)p->config->deaths);
+	give_up(p, verdict, how, end, sizeof(end));
+	snprintf(next, sizeof(next), "started again after %" PRIu64 " ms", back_off_ms(p));
+	facts.next = refused ? "not started again, it refuses" : told ? "not started again, it was to stop" : end[0] ? end : next;
+	note_last_exit(p, &facts, how);
+	if (refused) {
+		say_refused(p, how);
+		return 1;
 	}
+	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
 	say(p, sentence);
-	return 1;
+	if (told)
+		log_info("it was told to stop and is not started again");
+	else if (end[0])
+		say(p, end);
+	return told || end[0] ? 1 : -1;
 }
 
 /* The exit status when all is over, or -1: start it again. */
 static int judge(struct parent *p, int status)
 {
-	char how[128], sentence[512];
 	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 	bool refused = !p->ready && WIFEXITED(status) && WEXITSTATUS(status) == SERVE_EXIT_REFUSED;
 	bool told = told_to_stop(p);
@@ -559,24 +616,11 @@ static int judge(struct parent *p, int status)
 		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);
 		return 0;
 	}
-	describe_status(status, p->populating, how, sizeof(how));
-	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
 	p->not_begun = refused && p->restarts == 0;
 	if (!p->not_begun)
-		note_last_exit(p, how);
-	if (refused) {
-		const char *last = p->line_count ? p->lines[(p->line_count - 1) % LAST_LINES] : how;
-		const char *text = strstr(last, " error: ");
-
-		say(p, text ? text + strlen(" error: ") : last);
-		return 1;
-	}
-	say(p, sentence);
-	if (told) {
-		log_info("it was told to stop and is not started again");
-		return 1;
-	}
-	return judge_deaths(p, killed(status) && p->populating, how);
+		return judge_death(p, status, refused, told);
+	say_refused(p, "exit status 3");
+	return 1;
 }
 
 static int supervise(struct parent *p)
@@ -638,6 +682,8 @@ static int run_here(struct parent *p)
 	r = open_log(p, &why);
 	if (!r)
 		r = open_listener(p, &why);
+	if (!r)
+		r = will_make(&p->will, &p->will_fd, &why);
 	if (r) {
 		fprintf(stderr, "prefixfsd: %s\n", why.text);
 		rundir_undo(&p->dir);
@@ -650,6 +696,8 @@ static int run_here(struct parent *p)
 	raise_descriptor_limit();
 	int status = supervise(p);
 	closep(&p->listener);
+	closep(&p->will_fd);
+	will_unmap(&p->will);
 	if (p->not_begun)
 		rundir_undo(&p->dir);
 	else
@@ -704,7 +752,7 @@ int parent_run(struct config *config)
 		return 1;
 	}
 	p->config = config;
-	p->launcher = p->terminal = p->signals = p->listener = p->fuse = p->abort = p->keeper = p->log = -1;
+	p->launcher = p->terminal = p->signals = p->listener = p->will_fd = p->fuse = p->abort = p->keeper = p->log = -1;
 	if (!config->foreground)
 		status = go_into_background(p);
 	if (status < 0) {

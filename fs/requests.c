@@ -122,7 +122,7 @@ void requests_count(unsigned kind, uint64_t ns)
 	add(&mine->row[kind].ns, ns);
 }
 
-static const char *kind_name(unsigned kind)
+const char *requests_name(unsigned kind)
 {
 	if (kind < FUSE_KINDS)
 		return fuse_kinds[kind].name;
@@ -131,7 +131,7 @@ static const char *kind_name(unsigned kind)
 
 const char *requests_read(const struct requests *r, unsigned kind, struct requests_sum *ret)
 {
-	const char *name = kind_name(kind);
+	const char *name = requests_name(kind);
 
 	if (!name)
 		return NULL;

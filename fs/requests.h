@@ -25,6 +25,8 @@ void requests_enter(struct requests *requests, unsigned thread);
 
 /* What kind a FUSE opcode is; those that are not told apart are one. */
 unsigned requests_kind(uint32_t opcode);
+/* "lookup", "PUT_START"; NULL: there is no such kind. */
+const char *requests_name(unsigned kind);
 /* A request of @kind took @ns. In a thread that has not entered it is not counted. */
 void requests_count(unsigned kind, uint64_t ns);
 
@@ -32,7 +34,7 @@ struct requests_sum {
 	uint64_t bucket[REQUESTS_BUCKETS]; /* not cumulative */
 	uint64_t ns;
 };
-/* The name of @kind ("lookup", "PUT_START"); NULL: there is no such kind. Else *ret is filled. Any thread. */
+/* requests_name(@kind); NULL: there is no such kind. Else *ret is filled. Any thread. */
 const char *requests_read(const struct requests *requests, unsigned kind, struct requests_sum *ret);
 uint64_t requests_bucket_us(unsigned bucket); /* upper end of all buckets but the last */
 

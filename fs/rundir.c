@@ -47,7 +47,7 @@ void rundir_path(const struct rundir *dir, const char *name, char to[RUNDIR_PATH
 /* The files that say why somebody died. */
 static bool is_reason(const char *name)
 {
-	return !strcmp(name, "last_exit") || !strcmp(name, "log") || !strcmp(name, "log.1");
+	return !strcmp(name, "last_exit") || !strcmp(name, "deaths") || !strcmp(name, "log") || !strcmp(name, "log.1");
 }
 
 static void remove_files(const char *path, bool keep_reason)

@@ -5,13 +5,14 @@
  *   lock         held (flock) by the parent while it lives, with its pid
  *   sock         where clients show their tokens; the folder may be bind-mounted into containers
  *   last_exit    why the serving process died last
+ *   deaths       one line for each of its last deaths
  *   log          the log, in the background without log_file
  *   log.1        the log of the start before
  *   spaces/      one file a namespace: what is needed to make it again, empty, when the serving process died
  *
  * The id is the mount point's last component and eight hex digits of its whole path, so that it is the same every time.
  * The parent makes the folder, throws away what a killed predecessor left there but for the reason of its death
- * (last_exit and the log), and removes it at the end. It makes <run_dir> where there is none, and never removes that. Not thread-safe: each process uses it from one thread, except
+ * (last_exit, deaths and the log), and removes it at the end. It makes <run_dir> where there is none, and never removes that. Not thread-safe: each process uses it from one thread, except
  * rundir_path.
  */
 #ifndef PREFIXFS_FS_RUNDIR_H
@@ -35,7 +36,7 @@ int rundir_init(struct rundir *dir, const char *run_dir, const char *mountpoint,
 /* Makes and locks it; a log that lies there becomes log.1. EBUSY: another daemon serves this mount point.
  * What a claim that failed had made is gone again. */
 int rundir_claim(struct rundir *dir, bool for_all, struct why *why);
-/* Removes what is in it, and itself; with @keep_reason last_exit and the logs stay. */
+/* Removes what is in it, and itself; with @keep_reason last_exit, deaths and the logs stay. */
 void rundir_remove(struct rundir *dir, bool keep_reason);
 /* For a start that failed: removes what it made since the claim; what was there before stays. */
 void rundir_undo(struct rundir *dir);

@@ -18,6 +18,7 @@
 #include "fs/aside.h"
 #include "fs/carriers.h"
 #include "fs/calls.h"
+#include "fs/connection.h"
 #include "fs/doorman.h"
 #include "fs/errands.h"
 #include "fs/fs.h"
@@ -32,6 +33,7 @@
 #include "fs/passthrough.h"
 #include "fs/requests.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
@@ -200,23 +202,6 @@ __attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level l
 			"fuse: %s", line);
 }
 
-static int open_session(struct fs *fs, int fuse, struct why *why)
-{
-	char name[] = "prefixfsd", *argv[] = {name, NULL};
-	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
-	char path[32];
-
-	fuse_set_log_func(log_fuse);
-	fs->session = fuse_session_new(&args, &fs_ops, sizeof(fs_ops), fs);
-	fuse_opt_free_args(&args);
-	if (!fs->session)
-		return why_set(why, ENOMEM, "libfuse made no session");
-	snprintf(path, sizeof(path), "/dev/fd/%d", fuse);
-	if (fuse_session_mount(fs->session, path) != 0)
-		return why_set(why, EIO, "libfuse did not take the descriptor of /dev/fuse");
-	return 0;
-}
-
 static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 {
 	int r;
@@ -248,7 +233,8 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	namespaces_restore(fs->namespaces);
 	fs->populating = fs->restarts > 0; /* as the parent takes it */
 	fs_tell_populating(fs);
-	return open_session(fs, fuse, why);
+	fuse_set_log_func(log_fuse);
+	return connection_open(fs, &fs_ops, fuse, why);
 }
 
 /* ---- writing down -------------------------------------------------------------------------------------------- */
@@ -279,6 +265,7 @@ static void write_down(struct fs *fs)
 	if (!seconds || atomic_load(&fs->orphaned))
 		return;
 	host_disk_report(fs->host, &disk);
+	will_enters(fs->will, WILL_WRITING_DOWN);
 	log_info("writing %" PRIu64 " MiB down, for at most %" PRIu64 " s", (disk.dirty_bytes + (1u << 20) - 1) >> 20, seconds);
 	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull,
 		may_go_on, fs, &left, &why);
@@ -316,6 +303,7 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 
 static void close_parts(struct fs *fs)
 {
+	will_enters(fs->will, WILL_ENDING);
 	doorman_free(&fs->doorman);
 	handles_free(&fs->handles);
 	passthrough_free(&fs->passthrough);
@@ -364,6 +352,7 @@ static int serve(struct fs *fs, struct why *why)
 	if (!r)
 		r = loops_start(fs, &loops);
 	if (!r) {
+		will_enters(fs->will, WILL_SERVING);
 		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
 		wait_for_the_end(fs);
 	} else if (r == -ENODEV) { /* unmounted, or told to stop, before it began */
@@ -413,19 +402,33 @@ static void limit_end(struct limit *limit)
 	closep(&limit->done);
 }
 
+/* What the parent handed on, of which nothing reaches a program that this one runs. */
+static int inherit(struct fs *fs, const char *serve, int *fuse, int *listener, struct why *why)
+{
+	int will, rest = 0;
+
+	if (sscanf(serve, "%d,%d,%d,%d,%u,%u,%n", fuse, &fs->keeper, listener, &will, &fs->device, &fs->restarts, &rest) != 6 || !rest)
+		return why_set(why, EINVAL, "--serve is what the parent says to itself, not an option for users");
+	fs->last_exit = serve + rest;
+	fcntl(*fuse, F_SETFD, FD_CLOEXEC);
+	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
+	fcntl(*listener, F_SETFD, FD_CLOEXEC);
+	int r = will_map(will, &fs->will, why);
+	closep(&will);
+	return r ? r : will_catch(fs->will, true, why);
+}
+
 int serve_run(const struct config *config)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
 	struct limit limit;
-	int fuse, listener, status = 0, rest = 0;
+	int fuse, listener, status = 0;
 
 	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
-	if (!fs ||
-		sscanf(config->serve, "%d,%d,%d,%u,%u,%n", &fuse, &fs->keeper, &listener, &fs->device, &fs->restarts,
-			&rest) != 5 ||
-		!rest) {
-		log_error("--serve is what the parent says to itself, not an option for users");
+	int r = fs ? inherit(fs, config->serve, &fuse, &listener, &why) : why_set(&why, ENOMEM, "no memory for the serving process");
+	if (r) {
+		log_error("%s", why.text);
 		free(fs);
 		return SERVE_EXIT_REFUSED;
 	}
@@ -435,13 +438,9 @@ int serve_run(const struct config *config)
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	fcntl(fuse, F_SETFD, FD_CLOEXEC);
-	fcntl(fs->keeper, F_SETFD, FD_CLOEXEC);
-	fcntl(listener, F_SETFD, FD_CLOEXEC);
 	fs->config = config;
-	fs->last_exit = config->serve + rest;
 	fs->started_ns = clock_now_ns();
-	int r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
+	r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
 	if (!r)
 		r = open_parts(fs, fuse, listener, &why);
 	if (!r)

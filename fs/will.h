@@ -8,7 +8,7 @@
  * two of them, while none lives. A killed process leaves a prefix of its stores: so each word is stored at once (relaxed atomics;
  * release where it says so), and bytes are valid only where the word that is stored after them says so.
  *
- * Nothing here blocks or allocates after will_make and will_map.
+ * Nothing here blocks or allocates after will_make and will_map, which populate it.
  */
 #ifndef PREFIXFS_FS_WILL_H
 #define PREFIXFS_FS_WILL_H
@@ -26,6 +26,7 @@
 #define WILL_HANDLES 16384u    /* places of fs/handles.h, at most */
 #define WILL_LOOPS 64u
 #define WILL_NAME_BYTES 80u
+#define WILL_DOING_CTL 256u    /* in `doing`: operations of ctl, by their number, from here on */
 
 enum will_phase {
 	WILL_STARTING = 1, /* until all heirlooms are there */
@@ -46,6 +47,12 @@ struct will_init {
 	uint8_t reply[WILL_INIT_BYTES];   /* struct fuse_out_header and what follows; its unique means nothing */
 };
 
+/* What a loop works on, its thread alone; 128 bytes each, so that none disturbs another. */
+struct will_loop {
+	_Alignas(128) _Atomic uint32_t doing; /* opcode of FUSE, or WILL_DOING_CTL + number of the operation of ctl; 0 = nothing */
+	_Atomic uint64_t began_ns;            /* clock_now_ns */
+};
+
 struct will {
 	uint64_t magic;
 	uint32_t version;
@@ -60,35 +67,50 @@ struct will {
 	_Atomic uint64_t beats;
 	_Atomic uint64_t adopted_done, adopted_goal;
 	char space[WILL_NAME_BYTES];       /* being adopted; only for people */
-	/* What each loop works on: opcode of FUSE, or 256 + number of the operation of ctl; 0 = nothing. Its loop alone. */
-	_Atomic uint32_t doing[WILL_LOOPS];
-	_Atomic uint64_t began_ns[WILL_LOOPS];
+	struct will_loop loops[WILL_LOOPS];
 	/* The kernel's numbers of those who wait in poll(2), by place in the table of handles; 0 = nobody. The successor wakes them all:
 	 * they ask again and learn that their handle is gone. */
 	_Atomic uint64_t polls[WILL_HANDLES];
 	/* Of a fatal signal, written by its handler. `signal` last, released; 0 = none. */
 	_Atomic int32_t signal;
 	int32_t code;                      /* si_code */
-	uint64_t address;                  /* si_addr */
-	uint64_t instruction;              /* where it was, as an offset in the program */
-	uint64_t thread;
+	uint64_t address;                  /* si_addr of a fault; 0 = the signal was sent */
+	uint64_t instruction;              /* where it was, as an offset in the program; 0 = in a library */
+	uint64_t thread;                   /* gettid */
 	struct will_init init;
 };
 
 /* The parent's: a memory file, sealed against shrinking and growing, and its mapping. ENOMEM, EMFILE. The descriptor is
- * close-on-exec. */
+ * close-on-exec; the serving process inherits it. */
 int will_make(struct will **ret, int *ret_fd, struct why *why);
-/* The serving process's: maps what it was handed. EPROTO, with both versions: another program made it; EINVAL: it is no will. */
+/* The serving process's: maps what it inherited. EPROTO, with both versions: another program made it; EINVAL: it is no will. */
 int will_map(int fd, struct will **ret, struct why *why);
 void will_unmap(struct will **will);
-/* The parent's, before it starts a serving process: the next epoch, nothing being done, no last words. What the kernel was told stays,
- * unless @remounted. */
+/* The parent's, before it starts a serving process: the next epoch, nothing being done, no last words. What the kernel was told, and
+ * who waits in poll(2), stays unless @remounted. */
 void will_next(struct will *will, bool remounted);
 
 /* Installs the handlers of SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, which fill the last words and end the process: by SIGKILL, so
- * that no dump keeps its descriptors open, or with @core by the signal's own way. To be called after the guards of
- * store/base/guard.h, which hand on what is not theirs. The handlers take no lock, allocate nothing and touch only the will. */
+ * that no dump keeps its descriptors open, or with @core by the way that the signal had before. To be called once, before the first
+ * guard_run (store/base/guard.h), which hands on what is not its own, and before other threads run. The handlers take no lock, allocate
+ * nothing and touch only the will; of two faults at once one's words may be missing. */
 int will_catch(struct will *will, bool core, struct why *why);
+
+static inline void will_enters(struct will *will, enum will_phase phase)
+{
+	atomic_store_explicit(&will->phase, phase, memory_order_relaxed);
+}
+
+static inline void will_begins(struct will *will, unsigned loop, uint32_t operation, uint64_t now_ns)
+{
+	atomic_store_explicit(&will->loops[loop].began_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&will->loops[loop].doing, operation, memory_order_relaxed);
+}
+
+static inline void will_ends(struct will *will, unsigned loop)
+{
+	atomic_store_explicit(&will->loops[loop].doing, 0, memory_order_relaxed);
+}
 
 /* Numbers that no earlier serving process gave out. */
 static inline uint64_t will_number(_Atomic uint64_t *last)

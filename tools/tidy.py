@@ -29,7 +29,7 @@ PUBLIC = {"fs/client/prefixfs.h", "fs/client/prefixfs_abi.h", "fs/client/prefixf
 
 # Headers of others: pattern, folders that may include it, folders under those that may not, at most one file?
 LIBRARIES = [
-    (r"(fuse3/|linux/)?fuse[a-z_]*\.h", ["fs", "tests/fuzz"], ["fs/client"], False),
+    (r"(fuse3/|linux/)?fuse[a-z_]*\.h", ["fs", "tests/fuzz", "tests/unit"], ["fs/client"], False),
     (r"liburing(/.*)?\.h", ["store"], ["store/base"], True),
     (r"sqlite3\.h", ["index"], [], True),
     (r"xxhash\.h", ["store/base/hash.c"], [], True),

@@ -80,6 +80,7 @@ def test_killed_serving_process_comes_back(daemon, slower):
     with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
         reason = f.read()
     assert reason.startswith("reason: signal 9") and f"pid: {first}" in reason and "last lines:" in reason
+    assert "\nphase: serving\n" in reason and "\nsessions: 1  spaces: 2\nnext: started again after 0 ms\n" in reason
     health = d.read("health")
     assert "restarts: 1" in health and "last exit: signal 9" in health
     with Client(d.path("ns/x/ctl")) as c:
@@ -240,7 +241,11 @@ def test_it_gives_up_after_many_deaths(daemon):
     assert d.process.wait(10) == 1
     assert "giving up: the serving process died 3 times" in d.log()
     assert mounts_at(d.mount) == []
-    assert os.path.exists(os.path.join(d.folder(), "last_exit"))
+    with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
+        assert "\nnext: giving up: the serving process died 3 times" in f.read()
+    with open(os.path.join(d.folder(), "deaths"), encoding="utf-8") as f:
+        lines = [line.split(" ", 3) for line in f.read().splitlines()]
+    assert [(restarts, reason) for _, restarts, _, reason in lines] == [(str(n), "signal 9 (Killed)") for n in range(3)]
 
 
 def test_killed_parent_takes_the_mount_along(daemon, slower):

@@ -80,7 +80,7 @@ def test_a_start_that_fails_leaves_the_reason_of_the_end_before(daemon):
     with open(os.path.join(folder, "log"), "w", encoding="utf-8") as f:
         f.write("of the end before\n")
     refusal(d, preexec_fn=few_descriptors)
-    assert sorted(os.listdir(folder)) == ["last_exit", "log"]
+    assert sorted(os.listdir(folder)) == ["deaths", "last_exit", "log"]
     with open(os.path.join(folder, "log"), encoding="utf-8") as f:
         assert f.read() == "of the end before\n"
     with open(os.path.join(folder, "last_exit"), encoding="utf-8") as f:

@@ -144,6 +144,22 @@ static void test_cgroup_of_a_container(void **state)
 	expect(CONFIG_HUGE_AUTO, 3 * GiB, "/sys/fs/cgroup/memory.max");
 }
 
+/* The nearest of what there is: a host's count rises with everybody's. */
+static void test_kills(void **state)
+{
+	assert_true(memory_limit_kills(root) == UINT64_MAX);
+	put("/proc/vmstat", "pgfault 1\noom_kill 70\nnuma_hit 2\n");
+	assert_int_equal(memory_limit_kills(root), 70);
+	put("/proc/self/cgroup", "4:memory:/a\n0::/kv\n");
+	put("/proc/self/mountinfo", "33 31 0:30 / /cg rw - cgroup cgroup rw,memory\n"
+				    "34 31 0:31 / /unified rw - cgroup2 cgroup2 rw\n");
+	assert_int_equal(memory_limit_kills(root), 70);
+	put("/cg/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+	assert_int_equal(memory_limit_kills(root), 3);
+	put("/unified/kv/memory.events", "low 0\nhigh 0\nmax 9\noom 8\noom_kill 2\noom_group_kill 1\n");
+	assert_int_equal(memory_limit_kills(root), 2);
+}
+
 static int check(const char *memory, const char *hugepages, const char *populate, bool *fatal, struct why *why)
 {
 	static struct config config;
@@ -190,6 +206,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cgroup_v2, host_new, host_free),
 		cmocka_unit_test_setup_teardown(test_cgroup_v1, host_new, host_free),
 		cmocka_unit_test_setup_teardown(test_cgroup_of_a_container, host_new, host_free),
+		cmocka_unit_test_setup_teardown(test_kills, host_new, host_free),
 		cmocka_unit_test_setup_teardown(test_budgets, host_new, host_free),
 	};
 
