@@ -35,14 +35,6 @@ static bool adoption_has_row(const struct index *index, const struct index_adopt
 
 /* ---- fetching ahead -------------------------------------------------------------------------------------------- */
 
-/* Inlined by force: a compiler that takes a function that only fetches for one without effect leaves the call out. */
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
-static ALWAYS_INLINE void prefetch_bucket(const struct keymap *map, uint64_t hash)
-{
-	__builtin_prefetch(&map->buckets[keymap_home(map, hash)], 1);
-}
-
 static ALWAYS_INLINE void prefetch_key(const struct index *index, const struct key *key)
 {
 	prefetch_bucket(&index->map, keymap_hash(&index->map, key));
@@ -78,24 +70,11 @@ static ALWAYS_INLINE uint32_t prefetch_parent(const struct index *index, const s
 	if (!a->parent)
 		return INDEX_NONE;
 
-	uint64_t hash = keymap_hash(&index->map, a->parent);
-	const struct keymap_bucket *bucket = &index->map.buckets[keymap_home(&index->map, hash)];
-	uint32_t match = keymap_match(bucket, keymap_tag(hash));
+	uint32_t entry = bucket_likely(&index->map, keymap_hash(&index->map, a->parent));
 
-	if (!match)
-		return INDEX_NONE;
-	uint32_t entry = bucket->ref[__builtin_ctz(match)];
-
-	__builtin_prefetch(&index->tables->entries[entry]);
+	if (entry != INDEX_NONE)
+		__builtin_prefetch(&index->tables->entries[entry]);
 	return entry;
-}
-
-static ALWAYS_INLINE void prefetch_record(const struct index *index, uint32_t record)
-{
-	if (record >= index->record_top)
-		return;
-	__builtin_prefetch(&index->records[record], 1);
-	__builtin_prefetch(&index->tables->records[record].start, 1);
 }
 
 /* What probably waits for the pages of @a. */
@@ -104,14 +83,10 @@ static ALWAYS_INLINE void prefetch_orphans(const struct index *index, const stru
 	const struct keymap *map = &index->orphans;
 
 	for (uint32_t i = 0; i < a->pages && i < INDEX_STEP_KEYS && map->count; i++) {
-		uint64_t hash = keymap_hash(map, &a->keys[i]);
-		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash)];
-		uint32_t match = keymap_match(bucket, keymap_tag(hash));
+		uint32_t orphan = bucket_likely(map, keymap_hash(map, &a->keys[i]));
 
-		if (!match)
+		if (orphan == INDEX_NONE)
 			continue;
-		uint32_t orphan = bucket->ref[__builtin_ctz(match)];
-
 		prefetch_record(index, orphan);
 		__builtin_prefetch(&index->tables->records[orphan].parent_key);
 	}

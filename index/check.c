@@ -133,7 +133,7 @@ static void check_table(const struct index *index, uint32_t record)
 	const struct record_entry *t = record_table(index, record);
 
 	MUST(tables_record_intact(index->tables, record) && t->flags & RECORD_USED, record);
-	MUST(t->pages == r->pages, record);
+	MUST(t->pages == r->pages && t->reuse == r->generation, record);
 	if (r->pages || record_is_zero(r) || r->state == RECORD_OPEN) /* else all of it went: it is named as before */
 		MUST(t->consumed == t->start + (uint64_t)r->pages * index->layout->page_tokens, record);
 	MUST((r->state == RECORD_LIVE) == (t->group == 0), record);

@@ -24,6 +24,8 @@
  *   unseal and unlink                  none      a file too many  reconcile (store/reconcile.h) removes it
  *   seal and the slots' bits           new       new              slots count as dirty: written once more
  *
+ * Rows and bits are sections of the tables (tables.rows, tables.clean).
+ *
  * Everything here runs under the space lock; nothing blocks or allocates.
  */
 #ifndef PREFIXFS_INDEX_FILES_H
@@ -42,34 +44,28 @@
 struct file_row {
 	struct key endpoint;  /* of its name */
 	uint64_t id;          /* row of the catalogue */
-	uint32_t kib;         /* its length, in 4 KiB */
+	uint32_t blocks;      /* its length, in blocks of 4 KiB */
 	uint32_t record_check; /* low bits of the record entry's check: a row of the number's former record is none */
 	uint16_t pages;       /* that its name stands for */
 	uint16_t file_pages;  /* that it was written with */
 	uint16_t flags;       /* FILES_* */
 	uint16_t turn;        /* of the two lines the later by signed difference counts */
-	uint64_t check;       /* over all of it and the record's number; 0 = none */
+	uint64_t check;       /* over all of it, the record's number and which of its lines it is; 0 = none */
 };
 _Static_assert(sizeof(struct file_row) == 64, "one cache line");
 
-struct files {
-	struct file_row *row; /* [records][2], sparse */
-	uint64_t *clean;      /* bitmap [slots], sparse */
-	uint32_t records, slots;
-};
-
-/* @row is what counts from here on; its turn, record_check and check are filled in here. */
-void files_set(struct files *files, const struct tables *tables, uint32_t record, const struct file_row *row);
-void files_clear(struct files *files, uint32_t record);
-/* The row of @record; NULL: none, or of another record that had the number. */
-const struct file_row *files_get(const struct files *files, const struct tables *tables, uint32_t record);
+/* @row, with FILES_ROW, is what counts from here on; its turn, record_check and check are filled in here. The record is sealed. */
+void files_set(struct tables *tables, uint32_t record, const struct file_row *row);
+void files_clear(struct tables *tables, uint32_t record);
+/* The row of @record, as it is until the next files_set or files_clear of it; NULL: none, or of another record that had the number. */
+const struct file_row *files_get(const struct tables *tables, uint32_t record);
 
 /* One store each. Set after files_set; cleared before the value changes, leaves the slot, or the row goes: a slot whose bit is missing
  * is written once more, which is the worst that a death does to it. */
-void files_set_clean(struct files *files, uint32_t slot, bool clean);
-static inline bool files_is_clean(const struct files *files, uint32_t slot)
+void files_set_clean(struct tables *tables, uint32_t slot, bool clean);
+static inline bool files_is_clean(const struct tables *tables, uint32_t slot)
 {
-	return files->clean[slot / 64] >> slot % 64 & 1;
+	return tables->clean[slot / 64] >> slot % 64 & 1;
 }
 
 #endif

@@ -266,6 +266,33 @@ static inline bool record_is_zero(const struct record *r)
 	return r->capacity == 0;
 }
 
+/* ---- fetching ahead -------------------------------------------------------------------------------------------- */
+
+/* Inlined by force: a compiler that takes a function that only fetches for one without effect leaves the call out. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE void prefetch_bucket(const struct keymap *map, uint64_t hash)
+{
+	__builtin_prefetch(&map->buckets[keymap_home(map, hash)], 1);
+}
+
+/* Of a bucket that was fetched: the number that the key of @hash has, if it is there, mostly. KEYMAP_NONE: it is not, mostly. */
+static ALWAYS_INLINE uint32_t bucket_likely(const struct keymap *map, uint64_t hash)
+{
+	const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hash)];
+	uint32_t match = keymap_match(bucket, keymap_tag(hash));
+
+	return match ? bucket->ref[__builtin_ctz(match)] : KEYMAP_NONE;
+}
+
+static ALWAYS_INLINE void prefetch_record(const struct index *index, uint32_t record)
+{
+	if (record >= index->record_top)
+		return;
+	__builtin_prefetch(&index->records[record], 1);
+	__builtin_prefetch(&index->tables->records[record].start, 1);
+}
+
 /* ---- link.c: parents, children, orphans ------------------------------------------------------------------------ */
 
 void link_find(struct index *index, uint32_t record);    /* links a record that has no parent to it, or orphans it */

@@ -3,15 +3,16 @@
  * The index from its tables alone, after a process that may have been killed between any two stores.
  *
  *   1. groups and records that are intact; records get blocks as long as they say they are
- *   2. values and hollow entries go to their places; what is torn, stale or contradicts its record becomes free, and
- *      so does the higher number of a value that was being moved
+ *   2. values and hollow entries go to their places, and committed ones are settled; what is torn, stale or contradicts
+ *      its record becomes free, and so does the higher number of a value that was being moved
  *   3. what was not committed leaves the places: its entries are quarantined, for their clients may still be writing;
- *      everything left is settled and its records are LIVE
+ *      records are LIVE
  *   4. broken WHOLE rings go
  *   5. the map, where twins that were being joined meet; then links, then reviews as in life
  *   6. groups that were still prepared are LOST
  *
- * Each step leaves tables that another rebuild reads the same way.
+ * Each step leaves tables that another rebuild reads the same way. What it costs is memory that is waited for, so a step
+ * reads first what it will need some entries or records later.
  */
 #include "index/internal.h"
 
@@ -100,6 +101,8 @@ static int records_load(struct index *index, struct why *why)
 
 /* ---- 2. entries ------------------------------------------------------------------------------------------------ */
 
+#define LOAD_AHEAD 16u /* entries between two stages of fetching what load_value reads */
+
 static bool pool_entry(const struct index *index, uint32_t entry)
 {
 	return entry - index->hollow_first < index->hollow_count;
@@ -126,9 +129,30 @@ static uint32_t *entry_place(const struct index *index, const struct entry *e)
 	return place_words(index, r, e->page, &n);
 }
 
-static bool load_value(struct index *index, uint32_t entry)
+/* Two stages ahead of @entry: the record that an entry is of, then the words of its place. Not beyond @end, where the file has
+ * holes. */
+static ALWAYS_INLINE void prefetch_place(const struct index *index, uint32_t entry, uint32_t end)
 {
 	const struct entry *e = &index->tables->entries[entry];
+
+	if (end - entry <= 2 * LOAD_AHEAD)
+		return;
+	if (e[2 * LOAD_AHEAD].record < index->record_top)
+		__builtin_prefetch(&index->records[e[2 * LOAD_AHEAD].record]);
+	e += LOAD_AHEAD;
+	if (e->record >= index->record_top)
+		return;
+
+	const struct record *r = &index->records[e->record];
+
+	if (r->state != RECORD_FREE && e->page < r->pages)
+		__builtin_prefetch(block_values(index, r, e->page), 1);
+}
+
+/* What is committed is settled at once: to those who find it again it says the same. */
+static bool load_value(struct index *index, uint32_t entry)
+{
+	struct entry *e = &index->tables->entries[entry];
 	const struct layout *l = index->layout;
 
 	if (!tables_entry_intact(index->tables, entry) || pool_entry(index, entry) || e->class_index >= l->classes ||
@@ -147,7 +171,13 @@ static bool load_value(struct index *index, uint32_t entry)
 			return false;
 		tables_entry_set_state(index->tables, *word & WORD_ENTRY, ENTRY_FREE);
 	}
-	*word = entry | (group_committed(index->tables, e->group) ? 0 : WORD_PREPARED);
+	*word = entry;
+	if (!group_committed(index->tables, e->group)) {
+		*word |= WORD_PREPARED;
+		return true;
+	}
+	if (e->group)
+		__atomic_store_n(&e->group, 0, __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -168,7 +198,7 @@ static bool load_hollow(struct index *index, uint32_t entry)
 }
 
 /* Entries of grants, and places that were ever used: to look at the others would fill the holes of a sparse file. */
-static void for_values(struct index *index, void (*act)(struct index *index, uint32_t entry))
+static void for_values(struct index *index, void (*act)(struct index *index, uint32_t entry, uint32_t end))
 {
 	struct tables *tables = index->tables;
 
@@ -178,18 +208,23 @@ static void for_values(struct index *index, void (*act)(struct index *index, uin
 		if (!grant->used || !tables_grant_intact(tables, g) || grant->first_entry > tables->entry_capacity ||
 			grant->slots > tables->entry_capacity - grant->first_entry)
 			continue;
-		for (uint32_t n = grant->first_entry; n < grant->first_entry + grant->slots; n++)
-			act(index, n);
+		for (uint32_t n = grant->first_entry, end = n + grant->slots; n < end; n++)
+			act(index, n, end);
 	}
-	for (uint32_t n = index->place_first; is_place(index, n) && n < tables->header->places_high; n++)
-		act(index, n);
+	uint32_t places_end = tables->header->places_high;
+
+	if (places_end > index->place_first + index->place_count)
+		places_end = index->place_first + index->place_count;
+	for (uint32_t n = index->place_first; n < places_end; n++)
+		act(index, n, places_end);
 }
 
-static void load_entry(struct index *index, uint32_t n)
+static void load_entry(struct index *index, uint32_t n, uint32_t end)
 {
 	struct tables *tables = index->tables;
 	const struct entry *e = &tables->entries[n];
 
+	prefetch_place(index, n, end);
 	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED ||
 		(e->state == ENTRY_VALUE && load_value(index, n)))
 		return;
@@ -224,44 +259,35 @@ static void entries_load(struct index *index)
 
 /* ---- 3. what was not committed --------------------------------------------------------------------------------- */
 
-/* Quarantines the prepared values of a place. True: a value is left. */
+/* The prepared values of a place are quarantined, once its name is safe. True: a value is left. */
 static bool place_settle(struct index *index, uint32_t record, uint32_t page, bool keep_name)
 {
-	struct record *r = &index->records[record];
 	struct tables *tables = index->tables;
-	uint32_t n, lost = INDEX_NONE;
-	uint32_t *words = place_words(index, r, page, &n);
+	uint32_t n, lost = INDEX_NONE, hollow = INDEX_NONE;
+	uint32_t *words = place_words(index, &index->records[record], page, &n);
 	bool left = false;
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (!word_is_value(words[i]))
 			continue;
-		if (words[i] & WORD_PREPARED) {
+		if (words[i] & WORD_PREPARED)
 			lost = words[i] & WORD_ENTRY;
-			words[i] = WORD_NONE;
-		} else {
-			__atomic_store_n(&tables->entries[words[i]].group, 0, __ATOMIC_RELEASE);
+		else
 			left = true;
-		}
 	}
 	if (lost == INDEX_NONE)
 		return left;
-	if (!left && keep_name && place_any(index, r, page) == WORD_NONE) {
-		uint32_t hollow = hollow_make(index, record, page, &tables->entries[lost].key);
-
-		if (hollow != INDEX_NONE)
-			words[0] = hollow | WORD_HOLLOW;
+	if (!left && keep_name)
+		hollow = hollow_make(index, record, page, &tables->entries[lost].key);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!word_is_value(words[i]) || !(words[i] & WORD_PREPARED))
+			continue;
+		tables_entry_set_state(tables, words[i] & WORD_ENTRY, ENTRY_QUARANTINED);
+		words[i] = WORD_NONE;
 	}
+	if (hollow != INDEX_NONE)
+		words[0] = hollow | WORD_HOLLOW;
 	return left;
-}
-
-/* After the names are safe: entries that no place refers to any more, by a second look at the prepared ones. */
-static void quarantine_entry(struct index *index, uint32_t n)
-{
-	const struct entry *e = &index->tables->entries[n];
-
-	if (e->state == ENTRY_VALUE && e->group)
-		tables_entry_set_state(index->tables, n, ENTRY_QUARANTINED);
 }
 
 static void records_settle(struct index *index)
@@ -285,11 +311,8 @@ static void records_settle(struct index *index)
 			r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;
 			__atomic_store_n(&t->flags, t->flags & ~(uint32_t)RECORD_WHOLE, __ATOMIC_RELEASE);
 		}
+		record_make_live(index, r);
 	}
-	for_values(index, quarantine_entry);
-	for (uint32_t n = 0; n < index->record_top; n++)
-		if (index->records[n].state != RECORD_FREE)
-			record_make_live(index, &index->records[n]);
 }
 
 /* ---- 4. rings -------------------------------------------------------------------------------------------------- */
@@ -344,12 +367,22 @@ static void discard(struct index *index, uint32_t record)
 	record_give_back_number(index, record);
 }
 
+static bool has_rings(const struct index *index)
+{
+	for (uint32_t n = 0; n < index->record_top; n++)
+		if (ring_member(index, n))
+			return true;
+	return false;
+}
+
 static void rings_load(struct index *index)
 {
+	if (!has_rings(index))
+		return;
 	for (uint32_t n = 0; n < index->record_top; n++) {
-		uint32_t next = record_table(index, n)->whole_next;
+		uint32_t next = ring_member(index, n) ? record_table(index, n)->whole_next : INDEX_NONE;
 
-		if (!ring_member(index, n) || !ring_member(index, next))
+		if (next == INDEX_NONE || !ring_member(index, next))
 			continue;
 		uint32_t a = ring_of(index, n), b = ring_of(index, next);
 
@@ -423,24 +456,29 @@ static void discard_place(struct index *index, struct record *r, uint32_t page)
 	}
 }
 
-static int pages_map(struct index *index, uint32_t record, struct why *why)
+/* Places whose names go to the map together: what each reads comes while the others' is waited for. */
+struct names {
+	struct name {
+		uint32_t record, page, entry;
+		uint64_t hash;
+	} name[INDEX_STEP_KEYS];
+	uint32_t n;
+};
+
+static int name_insert(struct index *index, const struct name *name, struct why *why)
 {
-	struct record *r = &index->records[record];
+	if (keymap_insert(&index->map, name->hash, name->entry))
+		return 0;
+	return why_set(why, EINVAL, "the tables name more pages than the %u that the index was made for", index->map.max_count);
+}
 
-	for (uint32_t page = 0; page < r->pages; page++) {
-		uint32_t word = place_any(index, r, page);
+static int page_map(struct index *index, const struct name *name, struct why *why)
+{
+	const struct key *key = &index->tables->entries[name->entry].key;
 
-		if (word == WORD_NONE)
-			continue;
-		const struct key *key = &index->tables->entries[word & WORD_ENTRY].key;
-
-		if (anchor_page(index, key) != INDEX_NONE)
-			discard_place(index, r, page);
-		else if (!keymap_insert(&index->map, keymap_hash(&index->map, key), word & WORD_ENTRY))
-			return why_set(why, EINVAL,
-				"the tables name more pages than the %u that the index was made for",
-				index->map.max_count);
-	}
+	if (keymap_find(&index->map, name->hash, key, fits_page, index) == INDEX_NONE)
+		return name_insert(index, name, why);
+	discard_place(index, &index->records[name->record], name->page);
 	return 0;
 }
 
@@ -464,23 +502,15 @@ static void finish_join(struct index *index, uint32_t zero, uint32_t record)
 	discard(index, zero);
 }
 
-static int row_map(struct index *index, uint32_t record, struct why *why)
+static int row_map(struct index *index, const struct name *name, struct why *why)
 {
-	struct record *r = &index->records[record];
-	uint32_t word = place_any(index, r, INDEX_PAGE_ROW);
+	struct record *r = &index->records[name->record];
+	uint32_t owner = row_owner(index, &index->tables->entries[name->entry].key);
 
-	if (word == WORD_NONE)
-		return 0;
-	const struct key *key = &index->tables->entries[word & WORD_ENTRY].key;
-	uint32_t owner = row_owner(index, key);
-
-	if (owner == INDEX_NONE) {
-		if (!keymap_insert(&index->map, place_hash(index, key, INDEX_PAGE_ROW), word & WORD_ENTRY))
-			return why_set(why, EINVAL,
-				"the tables name more pages than the %u that the index was made for",
-				index->map.max_count);
-	} else if (record_is_zero(r) && !record_is_zero(&index->records[owner])) {
-		finish_join(index, record, owner);
+	if (owner == INDEX_NONE)
+		return name_insert(index, name, why);
+	if (record_is_zero(r) && !record_is_zero(&index->records[owner])) {
+		finish_join(index, name->record, owner);
 	} else {
 		discard_place(index, r, INDEX_PAGE_ROW);
 		r->flags &= (uint8_t)~RECORD_FLAG_ROW;
@@ -488,28 +518,112 @@ static int row_map(struct index *index, uint32_t record, struct why *why)
 	return 0;
 }
 
-static int names_load(struct index *index, struct why *why)
+static int names_map(struct index *index, struct names *names, struct why *why)
 {
 	int error = 0;
 
-	for (uint32_t n = 0; n < index->record_top && !error; n++)
-		if (index->records[n].state != RECORD_FREE)
-			error = pages_map(index, n, why);
-	for (unsigned zero = 0; zero < 2 && index->row_columns; zero++)
-		for (uint32_t n = 0; n < index->record_top && !error; n++)
-			if (index->records[n].state != RECORD_FREE && record_is_zero(&index->records[n]) == zero)
-				error = row_map(index, n, why);
+	for (uint32_t i = 0; i < names->n; i++) {
+		struct name *name = &names->name[i];
+
+		name->hash = place_hash(index, &index->tables->entries[name->entry].key, name->page);
+		prefetch_bucket(&index->map, name->hash);
+	}
+	for (uint32_t i = 0; i < names->n && !error; i++) {
+		const struct name *name = &names->name[i];
+
+		error = name->page == INDEX_PAGE_ROW ? row_map(index, name, why) : page_map(index, name, why);
+	}
+	names->n = 0;
 	return error;
+}
+
+static int names_add(struct index *index, struct names *names, uint32_t record, uint32_t page, struct why *why)
+{
+	uint32_t word = place_any(index, &index->records[record], page);
+
+	if (word == WORD_NONE)
+		return 0;
+	__builtin_prefetch(&index->tables->entries[word & WORD_ENTRY]);
+	names->name[names->n++] = (struct name){.record = record, .page = page, .entry = word & WORD_ENTRY};
+	return names->n == INDEX_STEP_KEYS ? names_map(index, names, why) : 0;
+}
+
+static int pages_load(struct index *index, struct why *why)
+{
+	struct names names = {.n = 0};
+	int error = 0;
+
+	for (uint32_t n = 0; n < index->record_top; n++) {
+		uint32_t pages = index->records[n].state != RECORD_FREE ? index->records[n].pages : 0;
+
+		for (uint32_t page = 0; page < pages && !error; page++)
+			error = names_add(index, &names, n, page, why);
+	}
+	return error ? error : names_map(index, &names, why);
+}
+
+static int rows_load(struct index *index, bool zero, struct why *why)
+{
+	struct names names = {.n = 0};
+	int error = 0;
+
+	for (uint32_t n = 0; n < index->record_top && !error; n++)
+		if (index->records[n].state != RECORD_FREE && record_is_zero(&index->records[n]) == zero)
+			error = names_add(index, &names, n, INDEX_PAGE_ROW, why);
+	return error ? error : names_map(index, &names, why);
+}
+
+static int names_load(struct index *index, struct why *why)
+{
+	int error = pages_load(index, why);
+
+	for (unsigned zero = 0; zero < 2 && index->row_columns && !error; zero++)
+		error = rows_load(index, zero, why);
+	return error;
+}
+
+/* What is read to link records [first, end): the entries of their last pages, and their parents'. */
+static ALWAYS_INLINE void prefetch_links(const struct index *index, uint32_t first, uint32_t end)
+{
+	uint64_t hash[INDEX_STEP_KEYS];
+	uint32_t entry[INDEX_STEP_KEYS];
+
+	for (uint32_t i = 0; i < end - first; i++) {
+		const struct record *r = &index->records[first + i];
+		uint32_t last = r->state != RECORD_FREE && r->pages ? place_any(index, r, r->pages - 1u) : WORD_NONE;
+
+		hash[i] = keymap_hash(&index->map, &record_table(index, first + i)->parent_key);
+		prefetch_bucket(&index->map, hash[i]);
+		if (last != WORD_NONE)
+			__builtin_prefetch(&index->tables->entries[last & WORD_ENTRY]);
+	}
+	for (uint32_t i = 0; i < end - first; i++) {
+		entry[i] = bucket_likely(&index->map, hash[i]);
+		if (entry[i] != INDEX_NONE)
+			__builtin_prefetch(&index->tables->entries[entry[i]]);
+	}
+	for (uint32_t i = 0; i < end - first; i++)
+		if (entry[i] != INDEX_NONE)
+			prefetch_record(index, index->tables->entries[entry[i]].record);
+}
+
+static void links_load(struct index *index)
+{
+	for (uint32_t n = 0; n < index->record_top; n++) {
+		uint32_t left = index->record_top - n;
+
+		if (n % INDEX_STEP_KEYS == 0)
+			prefetch_links(index, n, n + (left < INDEX_STEP_KEYS ? left : INDEX_STEP_KEYS));
+		if (index->records[n].state == RECORD_FREE)
+			continue;
+		record_copy_endpoint(index, &index->records[n]);
+		link_find(index, n);
+	}
 }
 
 static void tree_load(struct index *index)
 {
-	for (uint32_t n = 0; n < index->record_top; n++)
-		if (index->records[n].state != RECORD_FREE)
-			record_copy_endpoint(index, &index->records[n]);
-	for (uint32_t n = 0; n < index->record_top; n++)
-		if (index->records[n].state != RECORD_FREE)
-			link_find(index, n);
+	links_load(index);
 	for (uint32_t n = 0; n < index->record_top; n++)
 		record_review(index, n, NULL);
 }

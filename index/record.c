@@ -40,7 +40,7 @@ uint32_t record_take_number(struct index *index)
 		.block = ARENA_NONE,
 		.policy_slot = INDEX_NONE,
 		.row_slot = INDEX_NONE,
-		.generation = r->generation,
+		.generation = record_table(index, number)->reuse,
 		.era = index->era,
 	};
 	index->records_used++;
@@ -54,7 +54,7 @@ void record_give_back_number(struct index *index, uint32_t number)
 	index->records_used--;
 	r->state = RECORD_FREE;
 	r->flags = 0;
-	r->generation++;
+	record_table(index, number)->reuse = ++r->generation;
 	r->next = index->record_free;
 	index->record_free = number;
 }
@@ -183,6 +183,7 @@ void record_set_length(struct index *index, struct record *r, uint32_t pages)
 		record_name_goes(index, r);
 		/* Under another name it is another record: who has the old one open hears that it is gone. */
 		r->generation += r->state == RECORD_LIVE;
+		record_table(index, record_number(index, r))->reuse = r->generation;
 	}
 	r->pages = (uint16_t)pages;
 	__atomic_store_n(&record_table(index, record_number(index, r))->pages, pages, __ATOMIC_RELEASE);

@@ -22,6 +22,8 @@
  *
  * Seat SEATS_CROWD is for all sessions that find no other one; only the end of all their processes settles it.
  *
+ * Seats and words are sections of the tables (tables.seats, tables.users).
+ *
  * Everything here runs under the space lock, asserted by the caller's guard; nothing blocks or allocates.
  */
 #ifndef PREFIXFS_INDEX_SEATS_H
@@ -46,45 +48,40 @@ struct seat {
 	uint64_t process; /* inode of its pidfd where those have one of their own (pidfs), else its pid; 0 = not known */
 	uint32_t state;   /* enum seat_state; the word that decides; not under check */
 	uint32_t reserved;
-	uint64_t check;   /* over the four above and the seat's number */
+	uint64_t check;   /* over client_id, session, handle, process and the seat's number */
 	uint64_t unused;
 };
 _Static_assert(sizeof(struct seat) == 64, "one cache line");
 
-/* Sections of the tables from version 4 on, at offsets that tables_open computes from the header's capacities. */
-struct seats {
-	struct seat *seat; /* [SEATS] */
-	uint64_t *users;   /* [slots], sparse: touched where grants are */
-	uint32_t slots;
-};
+#define SEATS_SWEEP 4096u /* words in one stay, at most */
 
-/* A seat for a session: sealed before it is TAKEN. SEATS_CROWD: all others are in use. Constant time, 63 looks. */
-uint32_t seats_take(struct seats *seats, const uint8_t client_id[16], uint64_t session, uint64_t handle, uint64_t process);
-/* The seat will not be named again; its bits may still stand. */
-void seats_leave(struct seats *seats, uint32_t number);
-/* Takes the bit of a LEAVING seat out of the words of @count slots from @first on (at most SEATS_SWEEP in one stay; for each grant in
- * turn, so that no hole of the file is filled). */
-void seats_sweep(struct seats *seats, uint32_t number, uint32_t first, uint32_t count);
-#define SEATS_SWEEP 4096u
+/* A seat for a session: sealed before it is TAKEN. SEATS_CROWD: all others are in use; it is the same for all who get it, says nothing of
+ * any of them, and is left by an adoption alone. SEATS_NONE: the crowd's is wanted and is LEAVING; until it is free. 63 looks. */
+uint32_t seats_take(struct tables *tables, const uint8_t client_id[16], uint64_t session, uint64_t handle, uint64_t process);
+/* The seat, which is TAKEN, will not be named again; its bits may still stand. */
+void seats_leave(struct tables *tables, uint32_t number);
+/* Takes the bit of a LEAVING seat out of the words of @count slots from @first on (at most SEATS_SWEEP; for each grant in turn, so that no
+ * hole of the file is filled). Words without the bit are not written to. */
+void seats_sweep(struct tables *tables, uint32_t number, uint32_t first, uint32_t count);
 /* No word has its bit any more: all were swept while it was LEAVING. */
-void seats_free(struct seats *seats, uint32_t number);
+void seats_free(struct tables *tables, uint32_t number);
 /* State of a seat whose check is right; SEAT_FREE of any other. */
-enum seat_state seats_state(const struct seats *seats, uint32_t number);
+enum seat_state seats_state(const struct tables *tables, uint32_t number);
 
-/* The address of @slot is about to be told to the session of seat @number: one relaxed store, before the one that tells. */
-static inline void seats_use(struct seats *seats, uint32_t slot, uint32_t number)
+/* The address of @slot is about to be told to the session of seat @number: one store, before the one that tells. */
+static inline void seats_use(struct tables *tables, uint32_t slot, uint32_t number)
 {
-	uint64_t word = seats->users[slot], with = word | 1ull << number;
+	uint64_t word = tables->users[slot], with = word | 1ull << number;
 
 	if (with != word)
-		__atomic_store_n(&seats->users[slot], with, __ATOMIC_RELEASE);
+		__atomic_store_n(&tables->users[slot], with, __ATOMIC_RELEASE);
 }
 
 /* Nobody uses @slot any more: before its entry becomes ENTRY_FREE. */
-static inline void seats_clear(struct seats *seats, uint32_t slot)
+static inline void seats_clear(struct tables *tables, uint32_t slot)
 {
-	if (seats->users[slot])
-		__atomic_store_n(&seats->users[slot], 0, __ATOMIC_RELEASE);
+	if (tables->users[slot])
+		__atomic_store_n(&tables->users[slot], 0, __ATOMIC_RELEASE);
 }
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "index/files.h"
+#include "index/seats.h"
 #include "index/tables.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-#define TABLES_VERSION 3u
+#define TABLES_VERSION 4u
 #define TABLES_ALIGN 4096u
 
 static uint64_t check_word(uint64_t check, uint64_t word)
@@ -36,7 +38,9 @@ static uint64_t header_check(const struct tables_header *h)
 	check = check_word(check, (uint64_t)h->groups << 32 | h->entries);
 	for (unsigned i = 0; i < 6; i++)
 		check = check_word(check, words[i]);
-	return tables_check_end(check, 0);
+	check = check_word(check, (uint64_t)h->slots << 32 | h->places);
+	check = check_word(check_word(check_word(check, h->hollow), h->serial), h->created_s);
+	return tables_check_end(check_word(check, h->segment_inode), h->segment_bytes);
 }
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
@@ -62,26 +66,33 @@ static size_t tables_place(struct tables *tables, void *memory)
 	at += aligned(tables->group_capacity * sizeof(struct group_entry));
 	tables->entries = base ? (void *)(base + at) : NULL;
 	at += aligned(tables->entry_capacity * sizeof(struct entry));
+	tables->seats = base ? (void *)(base + at) : NULL;
+	at += aligned(SEATS * sizeof(struct seat));
+	tables->users = base ? (void *)(base + at) : NULL;
+	at += aligned(tables->slot_capacity * sizeof(uint64_t));
+	tables->rows = base ? (void *)(base + at) : NULL;
+	at += aligned(tables->record_capacity * 2 * sizeof(struct file_row));
+	tables->clean = base ? (void *)(base + at) : NULL;
+	at += aligned(((size_t)tables->slot_capacity + 63) / 64 * sizeof(uint64_t));
 	tables->bytes = at;
 	return at;
 }
 
-static void tables_set_capacities(
-	struct tables *tables, uint32_t grants, uint32_t records, uint32_t groups, uint32_t entries)
+static struct tables tables_of(const struct tables_config *config)
 {
-	*tables = (struct tables){
-		.grant_capacity = grants,
-		.record_capacity = records,
-		.group_capacity = groups,
-		.entry_capacity = entries,
+	return (struct tables){
+		.grant_capacity = config->grants,
+		.record_capacity = config->records,
+		.group_capacity = config->groups,
+		.entry_capacity = config->entries,
+		.slot_capacity = config->slots,
 	};
 }
 
 size_t tables_bytes(const struct tables_config *config)
 {
-	struct tables tables;
+	struct tables tables = tables_of(config);
 
-	tables_set_capacities(&tables, config->grants, config->records, config->groups, config->entries);
 	return tables_place(&tables, NULL);
 }
 
@@ -89,7 +100,8 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 {
 	assert(config->entries % TABLES_GRANT_ENTRIES == 0 && config->entries <= TABLES_MAX_ENTRIES);
 	assert(config->records < TABLES_NONE && config->groups < TABLES_NONE);
-	tables_set_capacities(tables, config->grants, config->records, config->groups, config->entries);
+	assert((uint64_t)config->slots + config->places + config->hollow <= config->entries);
+	*tables = tables_of(config);
 	tables_place(tables, memory);
 
 	struct tables_header *h = tables->header;
@@ -100,7 +112,14 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 	h->records = config->records;
 	h->groups = config->groups;
 	h->entries = config->entries;
+	h->slots = config->slots;
+	h->places = config->places;
+	h->hollow = config->hollow;
 	h->generation = config->generation;
+	h->serial = config->serial;
+	h->created_s = config->created_s;
+	h->segment_inode = config->segment_inode;
+	h->segment_bytes = config->segment_bytes;
 	memcpy(h->identity, config->identity, sizeof(h->identity));
 	memcpy(h->fingerprint, config->fingerprint, sizeof(h->fingerprint));
 	__atomic_store_n(&h->check, header_check(h), __ATOMIC_RELEASE);
@@ -125,7 +144,11 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 	if (h->entries > TABLES_MAX_ENTRIES || h->entries % TABLES_GRANT_ENTRIES || h->records == TABLES_NONE)
 		return why_set(why, EINVAL, "tables have %u entries; at most %u, in multiples of %u, can be",
 			h->entries, TABLES_MAX_ENTRIES, TABLES_GRANT_ENTRIES);
-	tables_set_capacities(&t, h->grants, h->records, h->groups, h->entries);
+	if ((uint64_t)h->slots + h->places + h->hollow > h->entries)
+		return why_set(why, EINVAL, "tables cut %u entries into %u slots, %u places and %u hollow ones", h->entries,
+			h->slots, h->places, h->hollow);
+	t = tables_of(&(struct tables_config){
+		.grants = h->grants, .records = h->records, .groups = h->groups, .entries = h->entries, .slots = h->slots});
 	if (tables_place(&t, memory) != bytes)
 		return why_set(why, EINVAL, "tables are %zu bytes long, their header asks for %zu", bytes, t.bytes);
 	*tables = t;

@@ -19,6 +19,8 @@
  *           Value (group g) -> Quarantined -> Free                  nobody knows who still writes there
  *   record  Free -> Used (group g) -> Used (group 0) -> Free
  *   group   Free -> Prepared -> Committed | Lost -> Free
+ *
+ * Behind them: who may be touching a slot (seats.h), and what lies on the disk (files.h).
  */
 #ifndef PREFIXFS_INDEX_TABLES_H
 #define PREFIXFS_INDEX_TABLES_H
@@ -30,6 +32,9 @@
 
 #include "index/mix.h"
 #include "store/base/why.h"
+
+struct seat;
+struct file_row;
 
 #define TABLES_NONE 0xffffffffu
 #define TABLES_PAGE_ROW 0xffffu /* `page` of a row value: it stands at the record's endpoint */
@@ -89,7 +94,8 @@ struct record_entry {
 	/* a stale value only misleads the policy */
 	uint32_t created_s;    /* wall clock, seconds */
 	uint32_t last_use_s;
-	uint64_t hits;         /* GET_STARTs that used it */
+	uint32_t hits;         /* GET_STARTs that used it */
+	uint32_t reuse;        /* generation of the number and its length, for whoever comes back to it: rises only, not under check */
 	uint32_t generation;   /* low bits of the header's when it was made, which never change; older ones are gone */
 	uint32_t held_units;   /* while RECORD_PINNED: what it was counted as when it was pinned, in TABLES_HELD_UNIT */
 };
@@ -107,8 +113,9 @@ struct group_entry {
 	uint64_t plan;
 	uint32_t number;         /* in the plan */
 	_Atomic uint32_t state;  /* enum group_state; the one word that commits; not under check */
-	uint64_t check;          /* over client_id, plan, number and the entry's number */
-	uint64_t unused[3];
+	uint64_t check;          /* over client_id, plan, number, session and the entry's number */
+	uint64_t session;        /* that made it: its number */
+	uint64_t unused[2];
 };
 _Static_assert(sizeof(struct group_entry) == 64, "one cache line");
 
@@ -140,6 +147,11 @@ struct tables_header { /* first page */
 	uint8_t fingerprint[16];
 	uint64_t check;
 	uint32_t places_high; /* places ever used have lower numbers; rises only, before the place is; not under check */
+	uint32_t slots, places, hollow; /* how entries are cut, in this order */
+	uint64_t serial;      /* of the namespace, its number in names of nodes */
+	uint64_t created_s;   /* of the namespace, wall clock */
+	uint64_t segment_inode, segment_bytes; /* of the memory file that slots are in: the other half of the pair */
+	uint64_t clock;       /* tick << 32 | second when it was so: one store, once a second; not under check */
 };
 
 struct tables {
@@ -148,13 +160,19 @@ struct tables {
 	struct record_entry *records;
 	struct group_entry *groups;
 	struct entry *entries;
-	uint32_t grant_capacity, record_capacity, group_capacity, entry_capacity;
+	struct seat *seats;    /* [SEATS] (seats.h) */
+	uint64_t *users;       /* [slots], sparse: touched where grants are (seats.h) */
+	struct file_row *rows; /* [records][2], sparse (files.h) */
+	uint64_t *clean;       /* bitmap [slots], sparse (files.h) */
+	uint32_t grant_capacity, record_capacity, group_capacity, entry_capacity, slot_capacity;
 	size_t bytes; /* of the whole mapping, sparse */
 };
 
 struct tables_config {
 	uint32_t grants, records, groups, entries; /* capacities; entries a multiple of TABLES_GRANT_ENTRIES */
+	uint32_t slots, places, hollow;            /* at most that many entries */
 	uint64_t generation;
+	uint64_t serial, created_s, segment_inode, segment_bytes;
 	const uint8_t *identity;    /* 32 bytes */
 	const uint8_t *fingerprint; /* 16 bytes */
 };
@@ -166,7 +184,15 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 /* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
 
-enum tables_kind { TABLES_KIND_HEADER = 1, TABLES_KIND_ENTRY, TABLES_KIND_RECORD, TABLES_KIND_GROUP, TABLES_KIND_GRANT };
+enum tables_kind {
+	TABLES_KIND_HEADER = 1,
+	TABLES_KIND_ENTRY,
+	TABLES_KIND_RECORD,
+	TABLES_KIND_GROUP,
+	TABLES_KIND_GRANT,
+	TABLES_KIND_SEAT,
+	TABLES_KIND_ROW,
+};
 
 /* A check multiplies as few words after one another as it can: it is made for every page. */
 static inline uint64_t tables_check_pair(uint64_t a, uint64_t b)
@@ -211,7 +237,7 @@ static inline uint64_t tables_group_check(const struct group_entry *g, uint32_t 
 
 	memcpy(id, g->client_id, sizeof(id));
 	return tables_check_end(tables_check_pair(id[0], id[1]) ^ tables_check_number(TABLES_KIND_GROUP, number),
-				tables_check_pair(g->plan, g->number));
+				tables_check_pair(g->plan, g->number) ^ g->session);
 }
 
 /* Checksums: unseal makes it wrong before the first store of a making, seal writes it as the last one, intact tells

@@ -55,7 +55,11 @@ uint32_t index_tick(struct index *index)
 {
 	lock_assert_held(index->guard);
 	index->tick++;
-	index->now_s = clock_wall_coarse_s();
+	uint32_t now_s = clock_wall_coarse_s();
+
+	if (now_s != index->now_s)
+		__atomic_store_n(&index->tables->header->clock, (uint64_t)index->tick << 32 | now_s, __ATOMIC_RELAXED);
+	index->now_s = now_s;
 	sweep_one(index);
 	return index->tick;
 }

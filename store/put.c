@@ -586,7 +586,7 @@ static void group_open(struct chunk *k, const struct put_group *g)
 		k->space->stats.put_toobig++;
 		return;
 	}
-	group->group = space_group_new(k->space, call->session->client_id, call->plan, call->group, plan->serial);
+	group->group = space_group_new(k->space, call->session, call->plan, call->group, plan->serial);
 	if (!group->group) {
 		group->status = PUT_NOROOM;
 		k->space->stats.put_noroom++;

@@ -55,6 +55,7 @@ static int space_tables(struct space *space, uint64_t budget, struct ranges *ret
 	uint64_t hollow = align_up((values + places) / 16 + MIN_HOLLOW, TABLES_GRANT_ENTRIES);
 	uint64_t names = values + places + hollow;
 	struct tables_config config;
+	struct stat segment;
 	void *memory;
 	size_t bytes;
 
@@ -62,12 +63,21 @@ static int space_tables(struct space *space, uint64_t budget, struct ranges *ret
 		return why_set(why, EINVAL, "memory: %llu bytes in values of %llu need %llu entries; the limit is %u",
 			       (unsigned long long)budget, (unsigned long long)layout_least_slot(space->layout),
 			       (unsigned long long)(entries + places + hollow), TABLES_MAX_ENTRIES);
+	if (fstat(segment_fd(space->segment), &segment))
+		return why_set(why, errno, "namespace %s: its segment has no inode", space->name);
 	config = (struct tables_config){
 		.grants = SLOTS_MAX_GRANTS,
 		.records = (uint32_t)names,
 		.groups = SPACE_GROUPS,
 		.entries = (uint32_t)(entries + places + hollow),
+		.slots = (uint32_t)entries,
+		.places = (uint32_t)places,
+		.hollow = (uint32_t)hollow,
 		.generation = atomic_load(&space->generation),
+		.serial = space->serial,
+		.created_s = (uint64_t)clock_wall_s(),
+		.segment_inode = segment.st_ino,
+		.segment_bytes = segment_bytes(space->segment),
 		.identity = space->layout->identity,
 		.fingerprint = space->layout->fingerprint,
 	};
@@ -470,7 +480,7 @@ struct index_sink space_sink(struct space *space)
 	return (struct index_sink){ space_slot_freed, space };
 }
 
-uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint64_t plan, uint32_t number, uint32_t owner)
+uint32_t space_group_new(struct space *space, const struct session *session, uint64_t plan, uint32_t number, uint32_t owner)
 {
 	struct group_entry *group;
 	uint32_t n;
@@ -486,7 +496,8 @@ uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint6
 		return 0;
 	}
 	group = &space->tables.groups[n];
-	memcpy(group->client_id, client_id, sizeof(group->client_id));
+	memcpy(group->client_id, session->client_id, sizeof(group->client_id));
+	group->session = session->number;
 	group->plan = plan;
 	group->number = number;
 	atomic_store_explicit(&group->state, GROUP_PREPARED, memory_order_relaxed);

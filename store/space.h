@@ -118,7 +118,7 @@ void space_grant_done(struct space *space, uint32_t grant, int error, uint64_t p
 struct index_sink space_sink(struct space *space);
 
 /* Under the lock: a group number (as in entries: 1 + number), its table entry filled and PREPARED; 0 = all in use. */
-uint32_t space_group_new(struct space *space, const uint8_t client_id[16], uint64_t plan, uint32_t number, uint32_t owner);
+uint32_t space_group_new(struct space *space, const struct session *session, uint64_t plan, uint32_t number, uint32_t owner);
 void space_group_free(struct space *space, uint32_t group);
 
 /* Under the lock: the slot of a quarantined entry becomes free. */

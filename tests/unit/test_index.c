@@ -730,6 +730,31 @@ static void test_rebuild_quarantines(void **state)
 	end();
 }
 
+/* Whoever comes back to a record's number is told that it is another record, or shorter, after a rebuild too. */
+static void test_rebuild_keeps_generations(void **state)
+{
+	struct twin_world t;
+
+	(void)state;
+	start(LAYOUT_PLAIN, 0);
+	uint32_t a = put(1, 2, 0, 0), b = put(10, 1, 0, 0);
+	uint32_t of_a = index_record(w.index, a)->generation, of_b = index_record(w.index, b)->generation;
+
+	assert_true(b > a);
+	assert_int_equal(index_evict_record(w.index, b, &sink, NULL), 0);
+	assert_int_equal(index_evict_page(w.index, NULL, NULL, &sink), 0);
+	assert_int_equal(w.tables.records[a].reuse, of_a + 1);
+	assert_int_equal(w.tables.records[b].reuse, of_b + 1);
+	world_rebuild(&w, &t, true);
+	index_check(t.index);
+	assert_int_equal(index_record(t.index, a)->generation, of_a + 1);
+	assert_int_equal(record_take_number(t.index), b); /* as if it was never used */
+	assert_int_equal(index_record(t.index, b)->generation, of_b + 1);
+	record_give_back_number(t.index, b);
+	twin_deinit(&t, &w, true);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -752,6 +777,7 @@ int main(void)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_ticks_wrap),
 		cmocka_unit_test(test_rebuild_quarantines),
+		cmocka_unit_test(test_rebuild_keeps_generations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

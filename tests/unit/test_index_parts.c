@@ -26,7 +26,14 @@ static void test_tables(void **state)
 		.records = 10,
 		.groups = 5,
 		.entries = 256,
+		.slots = 200,
+		.places = 40,
+		.hollow = 16,
 		.generation = 7,
+		.serial = 11,
+		.created_s = 12,
+		.segment_inode = 13,
+		.segment_bytes = 14,
 		.identity = identity,
 		.fingerprint = fingerprint};
 	size_t bytes = tables_bytes(&config);
@@ -36,14 +43,26 @@ static void test_tables(void **state)
 
 	(void)state;
 	memset(memory, 0, bytes);
-	/* header; grants; records, 1280 bytes; groups; entries, 16 KiB: each from a page of its own */
-	assert_int_equal(bytes, 4096 + 4096 + 4096 + 4096 + 16384);
+	/* header; grants; records, 1280 bytes; groups; entries, 16 KiB; seats; words, 1600 bytes; rows, 1280 bytes; clean bits:
+	 * each from a page of its own */
+	assert_int_equal(bytes, 4096 + 4096 + 4096 + 4096 + 16384 + 4 * 4096);
 	assert_int_equal(tables_open(&u, memory, bytes, &why), -EINVAL);
 	assert_string_equal(why.text, "tables begin with 0, not with 0x5046535441423031");
 	tables_format(&t, memory, &config);
 	assert_int_equal(tables_open(&u, memory, bytes, &why), 0);
 	assert_ptr_equal(u.entries, memory + 16384);
 	assert_int_equal(u.entry_capacity, 256);
+	assert_int_equal(u.slot_capacity, 200);
+	assert_ptr_equal(u.seats, memory + 32768);
+	assert_ptr_equal(u.users, memory + 32768 + 4096);
+	assert_ptr_equal(u.rows, memory + 32768 + 2 * 4096);
+	assert_ptr_equal(u.clean, memory + 32768 + 3 * 4096);
+	assert_int_equal(u.header->places, 40);
+	assert_int_equal(u.header->hollow, 16);
+	assert_int_equal(u.header->serial, 11);
+	assert_int_equal(u.header->created_s, 12);
+	assert_int_equal(u.header->segment_inode, 13);
+	assert_int_equal(u.header->segment_bytes, 14);
 	assert_int_equal(u.header->generation, 7);
 	assert_int_equal(tables_open(&u, memory, bytes - 4096, &why), -EINVAL);
 	assert_int_equal(tables_open(&u, memory, 100, &why), -EINVAL);
@@ -51,6 +70,13 @@ static void test_tables(void **state)
 	assert_int_equal(tables_open(&u, memory, bytes, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "the header of the tables has check"));
 	t.header->groups--;
+	for (size_t i = offsetof(struct tables_header, slots); i < offsetof(struct tables_header, clock); i++) {
+		((uint8_t *)memory)[i] ^= 0x10; /* the words added last are under check, the clock is not */
+		assert_int_equal(tables_open(&u, memory, bytes, &why), -EINVAL);
+		((uint8_t *)memory)[i] ^= 0x10;
+	}
+	t.header->clock = 5;
+	assert_int_equal(tables_open(&u, memory, bytes, &why), 0);
 	t.header->version++;
 	assert_int_equal(tables_open(&u, memory, bytes, &why), -EINVAL);
 
@@ -83,6 +109,8 @@ static void test_tables(void **state)
 	assert_false(tables_committed(&t, 3));
 	tables_group_publish(&t, 2);
 	assert_true(tables_committed(&t, 3) && tables_committed(&t, 0) && tables_group_intact(&t, 2));
+	t.groups[2].session = 1;
+	assert_false(tables_group_intact(&t, 2));
 	free(memory);
 }
 

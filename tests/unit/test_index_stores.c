@@ -2,8 +2,7 @@
  *
  * The index after every single store to its tables.
  *
- * The tables are mapped read-only while an operation runs: each store to them faults, is let through alone (the
- * processor's single step) and is followed by a snapshot. From each snapshot an index is rebuilt: its invariants hold,
+ * From each snapshot (stores_step.h) an index is rebuilt: its invariants hold,
  * what was committed before and after the operation is there, nothing else is, and what the operation commits is there
  * as a whole or not at all.
  *
@@ -11,17 +10,15 @@
  */
 #include <errno.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <ucontext.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "store/base/clock.h"
 #include "tests/unit/index_world.h"
+#include "tests/unit/stores_step.h"
 
 #define NODES 60u
 #define VALUES 230u
@@ -29,13 +26,6 @@
 #define RECORDS 60u
 #define GROUPS 4u
 #define GROUP_VALUES 64u
-#define SNAPSHOTS 4096u
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CAN_STEP 1
-#else
-#define CAN_STEP 0
-#endif
 
 struct put {
 	uint32_t group;
@@ -58,73 +48,6 @@ struct work {
 	bool moving;     /* the operation under way moves a value */
 	uint64_t stores, joins, moves;
 };
-
-/* ---- stepping -------------------------------------------------------------------------------------------------- */
-
-static struct work *stepped;
-static char *snapshots;
-static uint32_t snapshot_count;
-
-static void protect(int how)
-{
-	if (mprotect(stepped->w.memory, stepped->w.tables.bytes, how))
-		_exit(99);
-}
-
-#if CAN_STEP
-#define TRAP_FLAG 0x100
-
-static void on_fault(int signal, siginfo_t *info, void *context)
-{
-	ucontext_t *u = context;
-	size_t at = (size_t)((char *)info->si_addr - (char *)stepped->w.memory);
-
-	if (at >= stepped->w.tables.bytes) {
-		struct sigaction plain = {.sa_handler = SIG_DFL};
-
-		sigaction(signal, &plain, NULL);
-		return;
-	}
-	protect(PROT_READ | PROT_WRITE);
-	u->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
-}
-
-static void on_step(int signal, siginfo_t *info, void *context)
-{
-	ucontext_t *u = context;
-
-	(void)signal;
-	(void)info;
-	u->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-	protect(PROT_READ);
-	if (snapshot_count == SNAPSHOTS)
-		return;
-	memcpy(snapshots + snapshot_count++ * stepped->w.tables.bytes, stepped->w.memory, stepped->w.tables.bytes);
-}
-#endif
-
-static void step_begin(struct work *k)
-{
-	stepped = k;
-	snapshot_count = 0;
-#if CAN_STEP
-	struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
-	struct sigaction step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
-
-	sigaction(SIGSEGV, &fault, NULL);
-	sigaction(SIGTRAP, &step, NULL);
-#endif
-	protect(PROT_READ);
-}
-
-static void step_end(void)
-{
-	struct sigaction plain = {.sa_handler = SIG_DFL};
-
-	protect(PROT_READ | PROT_WRITE);
-	sigaction(SIGSEGV, &plain, NULL);
-	sigaction(SIGTRAP, &plain, NULL);
-}
 
 /* ---- what must be there ---------------------------------------------------------------------------------------- */
 
@@ -468,7 +391,7 @@ static void one(struct work *k)
 
 	char *before = describe(k->w.index);
 
-	step_begin(k);
+	step_begin();
 	operate(k, what, p);
 	step_end();
 	char *after = describe(k->w.index);
@@ -478,7 +401,7 @@ static void one(struct work *k)
 	free(after);
 	if (what == 7 || what == 8) { /* pins go in an operation of their own: with the last one a victim may go */
 		before = describe(k->w.index);
-		step_begin(k);
+		step_begin();
 		operate(k, 6, p);
 		step_end();
 		after = describe(k->w.index);
@@ -509,13 +432,11 @@ static void run(const char *layout, uint32_t hollow)
 		k->parent[i] = i < 2 ? INDEX_NONE : roll_to(&k->seed, 4) ? i - 1 : roll_to(&k->seed, i);
 		k->consumed[i] = 16 + (i < 2 ? 0 : k->consumed[k->parent[i]]);
 	}
-	snapshots = mmap(NULL, SNAPSHOTS * k->w.tables.bytes, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	assert_ptr_not_equal(snapshots, MAP_FAILED);
+	step_init(k->w.memory, k->w.tables.bytes);
 	for (uint32_t i = 0; i < given_steps; i++)
 		one(k);
 	fprintf(stderr, "  %llu stores, %llu moves\n", (unsigned long long)k->stores, (unsigned long long)k->moves);
-	munmap(snapshots, SNAPSHOTS * k->w.tables.bytes);
+	step_deinit();
 	world_deinit(&k->w);
 	free(k);
 }
