@@ -81,25 +81,21 @@ static int get(const struct pfs_key *keys, uint32_t *hit)
 	t.boundary = t.to = found.transferable_len;
 	if (!t.boundary) {
 		r = pfs_get_cancel(session, found.handle);
-		return r && r != -ESTALE ? say("get_cancel") : 0;
+		return r ? say("get_cancel") : 0;
 	}
 	r = pfs_get_transfer(session, &t, &got);
-	if (r == -ESTALE) {
-		lost++;
-		return 0;
-	}
 	if (r)
 		return say("get_transfer");
+	if (!got.plan) {
+		lost += got.handle_ended;
+		return got.handle_ended && got.delivered_len == 0 ? 0 : say("a transfer of nothing");
+	}
 	if (pfs_blob(session, got.plan, PFS_BLOB_READ, 0, &blob) || blob.count != got.pages ||
 		pfs_blob(session, got.plan, PFS_BLOB_WRITE, 0, &blob) != -EINVAL)
 		return say("blob");
 	for (uint32_t i = 0; i < got.pages; i++)
 		*(value_bytes_match(&keys[i], 0, 0, got.segment + got.offsets[0][i], VALUE) ? &good : &bad) += 1;
 	r = pfs_release(session, &got.plan, 1, NULL);
-	if (r == -ESTALE) {
-		lost++; /* what was read does not count */
-		return 0;
-	}
 	if (r)
 		return say("release");
 	if (pfs_release(session, &got.plan, 1, NULL) != -ENOENT)
