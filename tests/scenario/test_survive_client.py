@@ -122,3 +122,20 @@ def test_threads_live_through_deaths(daemon, program, slower):
     stats = d.stats()
     for name in ("sessions", "put_plans", "get_plans", "handles", "pins", "slots_prepared", "slots_quarantined"):
         assert stats[name] == "0", name
+
+
+@pytest.mark.parametrize("rank, auto_ack", [(0, 1), (0, 0), (-1, 1)])
+def test_a_death_is_news(daemon, program, slower, rank, auto_ack):
+    """To an engine that sleeps on pfs_poll_fd, whether or not the library acknowledges ranges for it."""
+    d = daemon()
+    d.namespace(layout=LAYOUT)
+    with subprocess.Popen([program("tests/scenario/client_news"), d.path("ns/x"), str(rank), str(auto_ack)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as engine:
+        try:
+            assert engine.stdout.readline() == "ready\n"
+            os.kill(d.serving(), signal.SIGKILL)
+            out, said = engine.communicate(timeout=40 * slower)
+        finally:
+            engine.kill()
+    assert engine.returncode == 0 and out == "1\n", said
+    assert said.count("\n") == 1 and "; 0 plans lost" in said
