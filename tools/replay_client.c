@@ -119,7 +119,7 @@ static void verify(struct work *w, const struct rank *rank, const struct pfs_key
 	}
 }
 
-/* The daemon was restarted under a plan: the engine computes those pages itself. */
+/* A plan came to nothing: the engine computes those pages itself. */
 static int lost_plan(struct work *w)
 {
 	w->counts->lost_plans++;
@@ -159,8 +159,6 @@ static int fetch(struct work *w, struct rank *rank, const struct pfs_key *keys, 
 		uint64_t now = clock_ns();
 
 		r = pfs_get_transfer(rank->session, t, &got);
-		if (r == -ESTALE)
-			return lost_plan(w);
 		if (r == -EAGAIN)
 			break;
 		if (r)
@@ -193,7 +191,7 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 	*hit = *have = (uint32_t)(found.raw_prefix_hit_len / w->page_tokens);
 	if (found.transferable_len == 0) {
 		r = pfs_get_cancel(rank->session, found.handle);
-		return r && r != -ESTALE ? stop_client(w, "get_cancel") : 0;
+		return r ? stop_client(w, "get_cancel") : 0;
 	}
 	t.handle = found.handle;
 	t.boundary = t.to = found.transferable_len;

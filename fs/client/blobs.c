@@ -126,7 +126,7 @@ static int put_on(struct pfs_session *session, struct conn *conn, void *context)
 
 	for (unsigned turn = 0; !r && turn < RESET_TURNS; turn++) {
 		r = put_pieces(session, conn, p, area, data, piece);
-		if (r != -RESET_SINCE)
+		if (r != -CHANGED_SINCE)
 			break;
 		r = turn + 1 < RESET_TURNS ? 0 : -EAGAIN;
 	}

@@ -38,6 +38,10 @@ int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __
 	while ((offset = areas_take(&conn->areas, bytes)) == AREA_NONE) {
 		int r;
 
+		if (conn->lost) {
+			pthread_mutex_unlock(&session->lock);
+			return say(ESTALE, "the connection was lost while its call buffer was full");
+		}
 		session->waiters++;
 		r = pthread_cond_timedwait(&session->changed, &session->lock, &until);
 		session->waiters--;
@@ -175,11 +179,28 @@ static uint32_t pinned_cpu(void)
 	return (uint32_t)sched_getcpu() + 1;
 }
 
+/* A served connection always answers this: any other errno of it than "lost" would say the same. */
+static int ask_last_error(struct pfs_session *session, struct conn *conn, struct pfs_last_error *last)
+{
+	int r;
+
+	*last = (struct pfs_last_error){.call = {.size = sizeof(*last)}};
+	r = run(session, conn, PFS_IOC_LAST_ERROR, &last->call);
+	return r == -EBUSY || r == -EINTR || r == 0 ? 0 : conn_is_lost(r) ? r : -ESTALE;
+}
+
+int call_judge(struct pfs_session *session, struct conn *conn)
+{
+	struct pfs_last_error last;
+
+	return ask_last_error(session, conn, &last);
+}
+
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
 	uint32_t flags, uint32_t deadline_ms)
 {
-	struct pfs_last_error last = {.call = {.size = sizeof(last)}};
-	int r;
+	struct pfs_last_error last;
+	int r, lost;
 
 	request->size = (uint32_t)size;
 	request->flags = flags;
@@ -188,17 +209,18 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 	r = run(session, conn, op, request);
 	if (!r)
 		return 0;
-	bool own = op == PFS_IOC_SEGMENTS_ACK || op == PFS_IOC_PUT_START || op == PFS_IOC_PUT_COMMIT ||
-		   op == PFS_IOC_BLOB_PUT; /* an ESTALE of these */
+	/* ESTALE may be the daemon's own word about what was asked. EIO is the kernel's too, for a request that it could not hand over. */
+	lost = conn_is_lost(r) && r != -ESTALE ? r : ask_last_error(session, conn, &last);
+	if (lost && (r == -ESTALE || r == -EIO))
+		r = lost;
+	else if (r == -ESTALE)
+		r = -CHANGED_SINCE;
 	/* The daemon's own sentence, if it is about this request and not about another thread's. */
-	if ((!conn_is_lost(r) || own) && !run(session, conn, PFS_IOC_LAST_ERROR, &last.call) &&
-		last.failed_seq == request->seq) {
+	if (!lost && last.failed_seq == request->seq) {
 		last.text[sizeof(last.text) - 1] = '\0';
 		say_text(last.text);
-		if (r == -ESTALE && op != PFS_IOC_SEGMENTS_ACK)
-			r = -RESET_SINCE;
 	} else {
-		say(-r, "%s failed: %s", op_name(op), strerror(-r));
+		say(-r, "%s failed: %s", op_name(op), strerror(r == -CHANGED_SINCE ? ESTALE : -r));
 	}
 	return r;
 }

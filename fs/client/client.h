@@ -7,7 +7,9 @@
  * plans and key areas that refer to it:
  *
  *   CURRENT  session->current == conn   new calls go there
- *   LOST     conn->lost                 a call found it gone; what refers to it can only be ended
+ *   LOST     conn->lost                 a call found it gone; what refers to it can only be ended, here alone. It stays the
+ *                                       session's current one until the next takes its place
+ *   RETIRED  refs == key_areas          ctl is closed and the segment let go of; key areas have the call buffer still
  *   freed    with the last reference
  *
  * One lock guards all of it and is never held during a system call that may wait.
@@ -20,6 +22,7 @@
 #include <stdbool.h>
 
 #include "fs/client/areas.h"
+#include "fs/client/mapping.h"
 #include "fs/client/prefixfs.h"
 
 #define LIKE_PRINTF(n) __attribute__((format(printf, n, (n) + 1)))
@@ -34,9 +37,12 @@ void say_text(const char *text);
 struct conn {
 	struct conn *next; /* (lock) of the session's list */
 	unsigned refs;     /* (lock) */
+	unsigned key_areas; /* (lock) references that need the call buffer alone */
 	bool lost;         /* (lock) */
-	int ctl, segment_fd;
-	uint8_t *segment;
+	bool unpinned;     /* (lock) lost, and the daemon lives: what its plans held may be another's */
+	int ctl;           /* -1: closed */
+	struct mapping *mapping; /* NULL: let go of */
+	uint8_t *segment;  /* the mapping's address */
 	uint8_t *buffer;
 	uint64_t segment_bytes, segment_page_bytes, buffer_bytes;
 	uint64_t generation, number;
@@ -47,7 +53,7 @@ struct conn {
 	uint8_t fingerprint[16];
 	struct areas areas;              /* (lock) */
 	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
-	uint32_t *acked, acked_capacity; /* (ranges_lock) by id: generation that was acknowledged, plus 1 */
+	struct acks acked;               /* (ranges_lock) on this connection */
 };
 
 /* A request under way, on its caller's stack. */
@@ -70,12 +76,16 @@ struct plan;
 struct pfs_session {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;       /* an area was given back, or attaching anew came to its end */
-	struct conn *current;         /* (lock) */
+	struct conn *current;         /* (lock) never NULL once the session is open; lost: to be replaced */
 	struct conn *conns;           /* (lock) all of them */
+	struct mapping *mappings;     /* (lock) all of them */
+	uint64_t mapping_counter;     /* (lock) */
 	bool attaching;               /* (lock) */
 	bool met;                     /* a ctl was opened once; written by who attaches */
 	unsigned waiters;             /* (lock) of `changed` */
+	uint64_t lost_ms;             /* (lock) when the current connection was found lost */
 	uint64_t reattached;          /* (lock) */
+	uint64_t remapped;            /* (lock) */
 	uint64_t seq;                 /* (lock) last one given out */
 	struct call *oldest, *newest; /* (lock) requests under way, by seq */
 
@@ -85,6 +95,7 @@ struct pfs_session {
 	uint64_t tag;                                /* begins every plan id of this session */
 
 	pthread_mutex_t ranges_lock; /* taken before `lock`; one thread at a time brings ranges up to date */
+	uint64_t listed;             /* (ranges_lock) number of the mapping whose ranges pfs_segments told last, 0 = of none */
 	pthread_mutex_t imports_lock; /* taken before `lock`; one thread at a time brings or drops one */
 	struct imported imports[PFS_MAX_IMPORTS]; /* (imports_lock) */
 	uint64_t import_counter;      /* (imports_lock) */
@@ -103,32 +114,37 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
  * when @ret_fds is not NULL. */
 int conn_show_token(struct pfs_session *session, const char *path, const struct pfs_hello *hello, int fd,
 	uint64_t until_ms, int *ret_fds);
-/* The same again and again until the deadline. Without the lock, by the one thread that set `attaching`, or opens. */
-int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
-void conn_free(struct conn **conn);
-/* The current connection, referenced; attaches anew when it is lost. */
-int conn_get(struct pfs_session *session, struct conn **ret);
+void conn_free(struct pfs_session *session, struct conn **conn);
 void conn_put(struct pfs_session *session, struct conn **conn);
-void conn_ref(struct pfs_session *session, struct conn *conn);
+
+/* reattach.c */
+/* conn_open again and again until the deadline. Without the lock, by the one thread that set `attaching`, or opens. */
+int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
+/* The current connection, referenced; attaches anew when it is lost, within the session's deadline. -ENOTCONN: not until then. */
+int conn_get(struct pfs_session *session, struct conn **ret);
 /* Runs @call on the current connection, and again on a new one when it ended with an error that says that its connection is
- * gone: a few times at most. @call leaves nothing behind when it fails. */
+ * gone: a few times at most, and within one deadline; then -ENOTCONN. @call leaves nothing behind when it fails. */
 typedef int conn_call(struct pfs_session *session, struct conn *conn, void *context);
 int conn_run(struct pfs_session *session, conn_call *call, void *context);
-/* A call on it found the daemon gone. */
-void conn_mark_lost(struct pfs_session *session, struct conn *conn);
-/* Does this errno, negative, say that the connection is gone? */
+/* A call on it ended with @error, which conn_is_lost. Whoever waits for something of it is woken. */
+void conn_mark_lost(struct pfs_session *session, struct conn *conn, int error);
+/* Does this errno, negative, of call_run or of opening ctl, say that the connection is gone? */
 bool conn_is_lost(int error);
 
-/* The daemon's own ESTALE to PUT_START, PUT_COMMIT and BLOB_PUT: the namespace was reset since. The connection is good. */
-#define RESET_SINCE EREMCHG
+/* The daemon's own ESTALE: the namespace was reset since (PUT_START, PUT_COMMIT, BLOB_PUT), or a range was cut anew (SEGMENTS_ACK). The
+ * connection is good. */
+#define CHANGED_SINCE EREMCHG
 
 /* call.c */
-/* Areas of a connection's call buffer: waits until the session's deadline for room. */
+/* Areas of a connection's call buffer: waits until the session's deadline for room. -ESTALE: the connection was lost meanwhile. */
 int area_take(struct pfs_session *session, struct conn *conn, uint64_t bytes, __u64 *ret_offset);
 void area_give(struct pfs_session *session, struct conn *conn, uint64_t offset); /* AREA_NONE is allowed */
-/* One ioctl: @request begins with struct pfs_call, which is filled in here. Negative errno; the sentence is said. */
+/* One ioctl: @request begins with struct pfs_call, which is filled in here. Negative errno; the sentence is said. Every error after which
+ * the connection is gone is one that conn_is_lost says it of, and no other is: where an errno leaves it open, the daemon is asked. */
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
 	uint32_t flags, uint32_t deadline_ms);
+/* 0, or a negative errno that conn_is_lost: nobody answers on it any more. Asks, so it may block like a call. */
+int call_judge(struct pfs_session *session, struct conn *conn);
 /* Keys to the call buffer, unless they lie there: *offset is where, *area what to give back, or AREA_NONE. */
 int call_place_keys(struct pfs_session *session, struct conn *conn, const struct pfs_key *keys, uint32_t count,
 	__u64 *offset, __u64 *area);
@@ -136,6 +152,9 @@ int call_place_keys(struct pfs_session *session, struct conn *conn, const struct
 /* ranges.c */
 /* Acknowledges what was granted since, if the session does so by itself. */
 int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version);
+/* For a session that does not: acknowledges, on a new connection, those that the engine acknowledged before in the same memory, and that
+ * are as they were. It is asked about what is new alone. */
+int ranges_repeat(struct pfs_session *session, struct conn *conn);
 
 /* ---- plans and handles ------------------------------------------------------------------------------------------ */
 
@@ -179,6 +198,7 @@ int plan_new(struct pfs_session *session, enum plan_kind kind, struct conn *conn
 int plan_find(struct pfs_session *session, uint64_t id, enum plan_kind kind, struct plan **ret);
 /* The user is done; @ended: nobody finds it any more. */
 void plan_leave(struct pfs_session *session, struct plan *plan, bool ended);
+/* Is its connection lost? */
 bool plan_lost(struct pfs_session *session, struct plan *plan);
 void plans_free(struct pfs_session *session);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections: open ctl, ATTACH, fetch the two descriptors over the socket, map them; and again when the daemon is
- * gone.
+ * Connections: open ctl, ATTACH, fetch the two descriptors over the socket, map them; and their references.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,33 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fs/client/client.h"
-
-#define RETRY_FIRST_MS 5u
-#define RETRY_LONGEST_MS 200u
-#define MAX_TURNS 3u /* a request is asked on so many connections */
-
-bool conn_is_lost(int error)
-{
-	switch (-error) {
-	case ENOTCONN:
-	case ENODEV:
-	case ESTALE:
-	case ECONNABORTED:
-	case ESHUTDOWN:
-		return true;
-	default:
-		return false;
-	}
-}
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
@@ -160,13 +139,16 @@ int conn_show_token(struct pfs_session *session, const char *path, const struct 
 	return r;
 }
 
-static int fetch_descriptors(
-	struct pfs_session *session, const struct pfs_attach *attach, uint64_t until_ms, int ret_fds[2])
+static int fetch_descriptors(struct pfs_session *session, struct conn *conn, const struct pfs_attach *attach, uint64_t until_ms,
+	int ret_fds[2])
 {
 	struct pfs_hello hello = {.abi_version = PFS_ABI_VERSION, .kind = PFS_HELLO_ATTACH};
+	int r, lost;
 
 	memcpy(hello.token, attach->token, sizeof(hello.token));
-	return conn_show_token(session, attach->socket_path, &hello, -1, until_ms, ret_fds);
+	r = conn_show_token(session, attach->socket_path, &hello, -1, until_ms, ret_fds);
+	lost = r ? call_judge(session, conn) : 0; /* the socket's errors do not say whether the daemon went */
+	return lost ? lost : r;
 }
 
 /* What came over the socket must be what ATTACH promised: a mapping must never end before its stated length. */
@@ -188,18 +170,16 @@ static int check_descriptors(const struct pfs_attach *attach, const int fds[2])
 	return 0;
 }
 
-static int map_descriptors(struct pfs_session *session, struct conn *conn, int buffer_fd)
+static int map_descriptors(struct pfs_session *session, struct conn *conn, const int fds[2])
 {
-	int prot = session->options.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	void *p;
+	int r = mapping_get(session, fds[0], conn->segment_bytes, &conn->mapping);
 
-	p = mmap(NULL, conn->segment_bytes, prot, MAP_SHARED | MAP_NORESERVE, conn->segment_fd, 0);
-	if (p == MAP_FAILED)
-		return say(errno, "mapping %llu bytes of segment: %s", (unsigned long long)conn->segment_bytes,
-			strerror(errno));
-	conn->segment = p;
+	if (r)
+		return r;
+	conn->segment = conn->mapping->at;
 	/* Populated: the first batches would pay for its pages otherwise. */
-	p = mmap(NULL, conn->buffer_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, buffer_fd, 0);
+	p = mmap(NULL, conn->buffer_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fds[1], 0);
 	if (p == MAP_FAILED)
 		return say(errno, "mapping %llu bytes of call buffer: %s", (unsigned long long)conn->buffer_bytes,
 			strerror(errno));
@@ -233,10 +213,9 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	if (a.classes == 0 || a.classes > PFS_MAX_CLASSES || a.page_tokens == 0 || a.state_mask >> a.classes)
 		return say(EBADMSG, "ATTACH answered %u classes, state classes %#x and pages of %u tokens", a.classes,
 			a.state_mask, a.page_tokens);
-	r = fetch_descriptors(session, &a, until_ms, fds);
+	r = fetch_descriptors(session, conn, &a, until_ms, fds);
 	if (r)
 		return r;
-	conn->segment_fd = fds[0];
 	conn->segment_bytes = a.segment_bytes;
 	conn->segment_page_bytes = a.segment_page_bytes;
 	conn->buffer_bytes = a.call_buffer_bytes;
@@ -251,7 +230,8 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	memcpy(conn->fingerprint, a.fingerprint, sizeof(conn->fingerprint));
 	r = check_descriptors(&a, fds);
 	if (!r)
-		r = map_descriptors(session, conn, fds[1]);
+		r = map_descriptors(session, conn, fds);
+	close(fds[0]);
 	close(fds[1]);
 	return r;
 }
@@ -274,7 +254,6 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 		return say(ENOMEM, "no memory for a connection");
 	conn->refs = 1;
 	conn->serial = atomic_fetch_add(&session->serials, 1) + 1;
-	conn->segment_fd = -1;
 	do
 		conn->ctl = open(session->ctl_path, (session->options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
 	while (conn->ctl < 0 && errno == EINTR);
@@ -283,171 +262,69 @@ int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 	if (!r)
 		r = attach(session, conn, until_ms);
 	if (!r)
-		r = ranges_sync(session, conn, UINT64_MAX);
+		r = session->options.auto_ack ? ranges_sync(session, conn, UINT64_MAX) : ranges_repeat(session, conn);
 	if (r) {
-		conn_free(&conn);
+		conn_free(session, &conn);
 		return r;
 	}
 	*ret = conn;
 	return 0;
 }
 
-void conn_free(struct conn **connp)
+void conn_free(struct pfs_session *session, struct conn **connp)
 {
 	struct conn *conn = *connp;
 
 	*connp = NULL;
 	if (conn->ctl >= 0)
 		close(conn->ctl);
-	if (conn->segment)
-		munmap(conn->segment, conn->segment_bytes);
+	mapping_put(session, &conn->mapping);
 	if (conn->buffer)
 		munmap(conn->buffer, conn->buffer_bytes);
-	if (conn->segment_fd >= 0)
-		close(conn->segment_fd);
 	areas_deinit(&conn->areas);
-	free(conn->acked);
+	acks_free(&conn->acked);
 	free(conn);
 }
 
 /* ---- references ------------------------------------------------------------------------------------------------- */
 
-void conn_ref(struct pfs_session *session, struct conn *conn)
-{
-	pthread_mutex_lock(&session->lock);
-	conn->refs++;
-	pthread_mutex_unlock(&session->lock);
-}
-
-/* (lock) Drops one reference; what is to be freed, outside the lock, or NULL. */
-static struct conn *drop(struct pfs_session *session, struct conn *conn)
+/* (lock) */
+static void unlink_conn(struct pfs_session *session, struct conn *conn)
 {
 	struct conn **at;
 
-	if (--conn->refs > 0)
-		return NULL;
 	for (at = &session->conns; *at; at = &(*at)->next) {
 		if (*at == conn) {
 			*at = conn->next;
 			break;
 		}
 	}
-	return conn;
 }
 
 void conn_put(struct pfs_session *session, struct conn **connp)
 {
 	struct conn *conn = *connp;
+	struct mapping *mapping = NULL;
+	int ctl = -1;
+	bool last;
 
 	*connp = NULL;
 	if (!conn)
 		return;
 	pthread_mutex_lock(&session->lock);
-	conn = drop(session, conn);
+	last = --conn->refs == 0;
+	if (conn->refs == conn->key_areas) { /* the session's own reference is gone: nothing will come to it any more */
+		mapping = conn->mapping;
+		conn->mapping = NULL;
+		ctl = conn->ctl;
+		conn->ctl = -1;
+	}
+	if (last)
+		unlink_conn(session, conn);
 	pthread_mutex_unlock(&session->lock);
-	if (conn)
-		conn_free(&conn);
-}
-
-void conn_mark_lost(struct pfs_session *session, struct conn *conn)
-{
-	struct conn *dead = NULL;
-
-	pthread_mutex_lock(&session->lock);
-	conn->lost = true;
-	if (session->current == conn) {
-		session->current = NULL;
-		epoll_ctl(session->poll_fd, EPOLL_CTL_DEL, conn->ctl, NULL);
-		dead = drop(session, conn);
-	}
-	pthread_mutex_unlock(&session->lock);
-	if (dead)
-		conn_free(&dead);
-}
-
-int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
-{
-	uint64_t pause = RETRY_FIRST_MS;
-	int r;
-
-	while ((r = conn_open(session, until_ms, ret)) && now_ms() + pause < until_ms) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause * 1000000}, NULL);
-		pause = pause * 2 < RETRY_LONGEST_MS ? pause * 2 : RETRY_LONGEST_MS;
-	}
-	return r;
-}
-
-static void install(struct pfs_session *session, struct conn *conn)
-{
-	struct epoll_event event = {.events = EPOLLIN};
-
-	conn->next = session->conns;
-	session->conns = conn;
-	session->current = conn;
-	epoll_ctl(session->poll_fd, EPOLL_CTL_ADD, conn->ctl, &event);
-}
-
-int conn_get(struct pfs_session *session, struct conn **ret)
-{
-	uint64_t until_ms = 0;
-	struct conn *conn = NULL;
-	int r = 0;
-
-	pthread_mutex_lock(&session->lock);
-	while (!session->current) {
-		if (until_ms == 0)
-			until_ms = now_ms() + session->options.deadline_ms;
-		if (session->attaching) {
-			struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
-
-			session->waiters++;
-			r = pthread_cond_timedwait(&session->changed, &session->lock, &until);
-			session->waiters--;
-			if (r == ETIMEDOUT && !session->current) {
-				pthread_mutex_unlock(&session->lock);
-				return say(ETIMEDOUT, "%s: not attached anew within %u ms", session->ctl_path,
-					session->options.deadline_ms);
-			}
-			continue;
-		}
-		session->attaching = true;
-		pthread_mutex_unlock(&session->lock);
-		r = conn_open_again(session, until_ms, &conn);
-		pthread_mutex_lock(&session->lock);
-		session->attaching = false;
-		if (!r) {
-			install(session, conn);
-			session->reattached++;
-		}
-		pthread_cond_broadcast(&session->changed);
-		if (r) {
-			pthread_mutex_unlock(&session->lock);
-			return r;
-		}
-	}
-	session->current->refs++;
-	*ret = session->current;
-	pthread_mutex_unlock(&session->lock);
-	return 0;
-}
-
-int conn_run(struct pfs_session *session, conn_call *call, void *context)
-{
-	bool lost;
-	int r;
-
-	for (unsigned turn = 0;; turn++) {
-		struct conn *conn;
-
-		r = conn_get(session, &conn);
-		if (r)
-			return r;
-		r = call(session, conn, context);
-		lost = conn_is_lost(r);
-		if (lost)
-			conn_mark_lost(session, conn);
-		conn_put(session, &conn);
-		if (!lost || turn + 1 == MAX_TURNS)
-			return r;
-	}
+	mapping_put(session, &mapping);
+	if (ctl >= 0)
+		close(ctl);
+	if (last)
+		conn_free(session, &conn);
 }

@@ -152,8 +152,11 @@ static int transfer_on(struct pfs_session *session, struct plan *handle, const s
 	a->class_mask = q->class_mask;
 	a->offsets_capacity = (uint32_t)capacity;
 	r = call_run(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), 0, q->deadline_ms);
-	if (r == -ENXIO && session->options.auto_ack && !ranges_sync(session, conn, UINT64_MAX))
-		r = call_run(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), 0, q->deadline_ms);
+	if (r == -ENXIO && session->options.auto_ack) {
+		r = ranges_sync(session, conn, UINT64_MAX);
+		if (!r)
+			r = call_run(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), 0, q->deadline_ms);
+	}
 	if (r)
 		return r;
 	plan->class_mask = mask;
@@ -169,17 +172,11 @@ static int transfer_on(struct pfs_session *session, struct plan *handle, const s
 	return 0;
 }
 
-/* A call on something of a lost connection. */
-static int say_lost(const char *what, uint64_t id)
-{
-	return say(ESTALE, "the daemon was restarted: %s %#llx is lost", what, (unsigned long long)id);
-}
-
 int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_request *q, struct pfs_transfer_result *ret)
 {
 	struct pfs_get_transfer a = {0};
 	struct plan *handle, *plan;
-	bool ended, lost;
+	bool ended;
 	int r = plan_find(session, q->handle, PLAN_HANDLE, &handle);
 
 	if (r)
@@ -203,17 +200,13 @@ int pfs_get_transfer(struct pfs_session *session, const struct pfs_transfer_requ
 		plan_leave(session, handle, false);
 		return r;
 	}
-	lost = plan_lost(session, handle);
-	if (!lost) {
-		r = transfer_on(session, handle, q, plan, &a);
-		if (conn_is_lost(r)) {
-			conn_mark_lost(session, handle->conn);
-			lost = true;
-		}
+	r = plan_lost(session, handle) ? -ESTALE : transfer_on(session, handle, q, plan, &a);
+	if (conn_is_lost(r)) { /* a miss */
+		conn_mark_lost(session, handle->conn, r);
+		a = (struct pfs_get_transfer){.delivered_len = q->from, .handle_ended = 1};
+		r = 0;
 	}
-	if (lost)
-		r = say_lost("handle", q->handle);
-	ended = lost || r == -ENOENT || (!r && a.handle_ended);
+	ended = r == -ENOENT || (!r && a.handle_ended);
 	if (r) {
 		plan_leave(session, plan, true);
 		plan_leave(session, handle, ended);
@@ -242,15 +235,13 @@ int pfs_get_cancel(struct pfs_session *session, uint64_t id)
 
 	if (r)
 		return r;
-	if (handle->over)
-		r = 0; /* the daemon has let go of it already */
-	else if (!plan_lost(session, handle))
-		r = call_run(session, handle->conn, PFS_IOC_GET_CANCEL, &a.call, sizeof(a), 0, 0);
+	if (handle->over || plan_lost(session, handle))
+		r = 0; /* the daemon has let go of it already, or its handles went with it */
 	else
-		r = -ESTALE;
+		r = call_run(session, handle->conn, PFS_IOC_GET_CANCEL, &a.call, sizeof(a), 0, 0);
 	if (conn_is_lost(r)) {
-		conn_mark_lost(session, handle->conn);
-		r = say_lost("handle", id);
+		conn_mark_lost(session, handle->conn, r);
+		r = 0;
 	}
 	plan_leave(session, handle, r != -EBUSY);
 	return r;
@@ -259,6 +250,19 @@ int pfs_get_cancel(struct pfs_session *session, uint64_t id)
 /* ---- release ---------------------------------------------------------------------------------------------------- */
 
 #define RELEASE_STEP 256u /* plans of one ioctl */
+
+/* What the release of a plan of a lost connection says: its bytes were good to the end, unless the daemon lives on without it. */
+static int release_lost(struct pfs_session *session, const struct plan *plan)
+{
+	bool unpinned;
+
+	pthread_mutex_lock(&session->lock);
+	unpinned = plan->conn->unpinned;
+	pthread_mutex_unlock(&session->lock);
+	return unpinned ? say(ESTALE, "the daemon took this process for dead: the bytes of get plan %#llx may be another's",
+				  (unsigned long long)plan->id)
+			: 0;
+}
 
 /* Releases up to RELEASE_STEP plans that were found, all of one connection that is not lost. */
 static void release_found(struct pfs_session *session, struct plan **plans, uint32_t count, int32_t *errors)
@@ -278,8 +282,8 @@ static void release_found(struct pfs_session *session, struct plan **plans, uint
 		r = call_run(session, conn, PFS_IOC_RELEASE, &a.call, sizeof(a), 0, 0);
 	}
 	if (conn_is_lost(r)) {
-		conn_mark_lost(session, conn);
-		r = say_lost("get plan", plans[0]->id);
+		conn_mark_lost(session, conn, r);
+		r = release_lost(session, plans[0]);
 	}
 	for (uint32_t i = 0; i < count; i++)
 		errors[i] = r == 0 || r == -ENOENT ? (r ? ((int32_t *)(conn->buffer + area + status_at))[i] : 0) : r;
@@ -307,18 +311,18 @@ int pfs_release(struct pfs_session *session, const uint64_t *ids, uint32_t count
 			int r = plan_find(session, ids[i], PLAN_GET, &plan);
 
 			if (!r && plan_lost(session, plan)) {
-				r = say_lost("get plan", ids[i]);
+				r = release_lost(session, plan);
 				plan_leave(session, plan, true);
+				plan = NULL;
 			} else if (!r && n > 0 && plan->conn != conn) {
 				plan_leave(session, plan, false);
 				break;
 			}
 			if (status)
 				status[i] = r;
-			if (r) {
-				ret = ret ? ret : r;
+			ret = ret ? ret : r;
+			if (r || !plan)
 				continue;
-			}
 			conn = plan->conn;
 			where[n] = i;
 			found[n++] = plan;

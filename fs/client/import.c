@@ -19,15 +19,17 @@ static struct imported *find(struct pfs_session *session, uint64_t id)
 	return NULL;
 }
 
-/* After a failure, whose sentence stays: its place in the daemon is free again. */
-static void withdraw(struct pfs_session *session, struct conn *conn, const struct imported *import)
+/* After a failure, whose sentence stays: its place in the daemon is free again. An error says that the connection is gone. */
+static int withdraw(struct pfs_session *session, struct conn *conn, const struct imported *import)
 {
 	struct pfs_import a = {.import = import->id, .flags = PFS_IMPORT_DROP};
 	char text[512];
+	int r;
 
 	pfs_last_error(text, sizeof(text));
-	call_run(session, conn, PFS_IOC_IMPORT, &a.call, sizeof(a), 0, 0);
+	r = call_run(session, conn, PFS_IOC_IMPORT, &a.call, sizeof(a), 0, 0);
 	say_text(text);
+	return conn_is_lost(r) ? r : 0;
 }
 
 /* (imports_lock) The daemon on the other side of @conn has it afterwards. */
@@ -35,7 +37,7 @@ static int bring(struct pfs_session *session, struct conn *conn, struct imported
 {
 	struct pfs_hello hello = {.abi_version = PFS_ABI_VERSION, .kind = PFS_HELLO_IMPORT};
 	struct pfs_import a = {.import = import->id};
-	int r;
+	int r, lost;
 
 	if (import->conn == conn->serial)
 		return 0;
@@ -45,11 +47,12 @@ static int bring(struct pfs_session *session, struct conn *conn, struct imported
 	memcpy(hello.token, a.token, sizeof(hello.token));
 	r = conn_show_token(
 		session, conn->socket_path, &hello, import->fd, now_ms() + session->options.deadline_ms, NULL);
-	if (r)
-		withdraw(session, conn, import);
-	else
+	if (!r) {
 		import->conn = conn->serial;
-	return r;
+		return 0;
+	}
+	lost = withdraw(session, conn, import);
+	return lost ? lost : r;
 }
 
 static int bring_on(struct pfs_session *session, struct conn *conn, void *context)
@@ -206,10 +209,12 @@ int pfs_get_into(struct pfs_session *session, const struct pfs_into_request *q, 
 		r = into_on(session, handle->conn, q, &a);
 		lost = conn_is_lost(r);
 		if (lost)
-			conn_mark_lost(session, handle->conn);
+			conn_mark_lost(session, handle->conn, r);
 	}
-	if (lost)
-		r = say(ESTALE, "the daemon was restarted: handle %#llx is lost", (unsigned long long)q->handle);
+	if (lost) { /* a miss */
+		a = (struct pfs_get_into){.delivered_len = q->from, .handle_ended = 1};
+		r = 0;
+	}
 	if (!r)
 		*ret = (struct pfs_into_result){
 			.delivered_len = a.delivered_len,
@@ -217,6 +222,6 @@ int pfs_get_into(struct pfs_session *session, const struct pfs_into_request *q, 
 			.values = a.values,
 			.handle_ended = a.handle_ended,
 		};
-	plan_leave(session, handle, lost || r == -EALREADY || (!r && a.handle_ended));
+	plan_leave(session, handle, r == -EALREADY || (!r && a.handle_ended));
 	return r;
 }

@@ -14,11 +14,15 @@
  * daemon takes, at most until its deadline; calls repeat interrupted requests by themselves (EINTR is never
  * returned).
  *
- * Restart of the daemon. A call that finds its connection gone attaches anew by itself, within the session's deadline.
- * What it asks is then asked again, except about plans and handles of the old connection, which are lost:
- * -ESTALE from get calls (bytes read under that plan since the loss may be another's: do not use them), the outcome
- * PFS_GROUP_LOST or PFS_GROUP_COMMITTED from pfs_put_commit. The old mapping of the segment stays until the last of its
- * plans has ended. pfs_info() counts such restarts.
+ * Death of the daemon. A call that finds its connection gone attaches anew by itself, within the session's deadline and with pauses,
+ * and asks again: what is not there any more is a miss. Plans and handles are their connection's, and none of them makes an error of it:
+ *   a put plan     pfs_put_commit and pfs_put_abort answer PFS_GROUP_COMMITTED where the daemon knows it, else PFS_GROUP_LOST
+ *   a handle       pfs_get_transfer and pfs_get_into deliver nothing and end it; pfs_get_cancel is 0
+ *   a get plan     its addresses stay mapped and its bytes what they are, until pfs_release, which is 0
+ * Where the daemon kept its memory, the segment's address stays, and what was registered with a device. Else there is a second mapping;
+ * the old one goes with the last of its plans, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
+ * Where nobody serves until the deadline, or the daemon dies again and again of the same request, any call that has to ask is -ENOTCONN: to
+ * an engine a miss, or a value that is not kept. The next call tries again.
  *
  * A session does not survive fork(2): a child opens its own. All memory returned belongs to the library.
  */
@@ -67,7 +71,11 @@ struct pfs_options {
 	const char *
 		socket_dir; /* where the daemon's socket lies if it is not at the path that the daemon names (a container
 	                          with the directory bind-mounted elsewhere); default NULL */
-	uint64_t reserved[8];
+	/* What is to be told about deaths of the daemon: one line for each, without a newline, by the call that attached anew. May come on
+	 * any thread that calls; must not call this session. Default NULL: to standard error */
+	void (*log)(void *context, const char *line);
+	void *log_context;
+	uint64_t reserved[6];
 };
 
 /* Fills in the defaults. */
@@ -92,17 +100,19 @@ struct pfs_session_info {
 	uint64_t generation;         /* of the segment */
 	uint64_t call_buffer_bytes;
 	uint64_t ranges_version; /* up to which ranges are acknowledged */
-	void *segment;           /* address of the mapping; changes when the session attaches anew */
-	uint64_t reattached;     /* how often it did */
+	void *segment;           /* address of the mapping */
+	uint64_t reattached;     /* how often the session attached anew */
 	uint32_t world, page_tokens, classes, state_mask; /* state_mask: bit c is set when class c is a state class */
 	uint32_t share[PFS_MAX_CLASSES];                  /* this rank's */
 	uint8_t fingerprint[16];                          /* of the layout */
 	uint32_t read_only;
 	uint32_t rank;
-	uint64_t reserved[8];
+	uint64_t remapped;       /* how often it was given other memory with it: `segment` has changed, what was registered with a
+	                            device is to be registered anew */
+	uint64_t reserved[7];
 };
 
-/* What the session knows about itself. Never blocks on the daemon. */
+/* What the session knows about itself: between a loss and attaching anew, what it knew before. Never blocks on the daemon. 0. */
 int pfs_info(struct pfs_session *session, struct pfs_session_info *ret);
 
 /* A descriptor for poll(2) or epoll, the same for the session's whole life: readable when there is news - new granted
@@ -111,7 +121,8 @@ int pfs_info(struct pfs_session *session, struct pfs_session_info *ret);
 int pfs_poll_fd(struct pfs_session *session);
 
 /* Waits until there is news, at most @deadline_ms (0 = does not wait), then brings the acknowledged ranges up to date if
- * the session has auto_ack. 0, or -ETIMEDOUT if there was no news (ranges were brought up to date nevertheless). */
+ * the session has auto_ack. 0, or -ETIMEDOUT if there was no news (ranges were brought up to date nevertheless). The loss of the
+ * connection is news, until it was attached anew. */
 int pfs_news(struct pfs_session *session, uint32_t deadline_ms);
 
 /* ---- granted ranges, for engines that register memory with a device ------------------------------------------- */
@@ -126,7 +137,9 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
 	uint32_t *total, uint64_t *version);
 
 /* Tells the daemon that this session can reach these ranges; puts are given addresses in acknowledged ranges only.
- * *accepted (may be NULL) is set on -ESTALE too: a range is unknown or has been cut anew, the others counted.
+ * *accepted (may be NULL) is set on -ESTALE too: a range is unknown or has been cut anew, the others counted; or the daemon was restarted
+ * with other memory since pfs_segments, and none did: list them again. In memory that was kept, what was acknowledged before a restart and is
+ * as it was is acknowledged again by the library.
  * @count 1..32,768. */
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted);
 
@@ -187,7 +200,8 @@ struct pfs_put_outcome {
 /* Publishes groups @first..@first+@count-1 (@count 0 = all that follow). With this call the engine asserts that its writes
  * to their values are complete, those of its GPU included. @status (may be NULL): the caller's array, an answer for
  * each group: COMMITTED, PENDING (ask again), LOST, or what it was. @ret may be NULL. A group of a plan that began before a
- * pfs_reset is LOST: that is no error, put it again.
+ * pfs_reset is LOST: that is no error, put it again. So is one of which nobody knows since the daemon was restarted; should it have been
+ * published after all, putting it again finds it there.
  * -ENOENT (no such plan of this session: ended already, or another session's), -EINVAL (range; or a get plan). */
 int pfs_put_commit(struct pfs_session *session, uint64_t plan, uint32_t first, uint32_t count, uint32_t *status,
 	struct pfs_put_outcome *ret);
@@ -264,18 +278,19 @@ struct pfs_transfer_result {
 };
 
 /* Makes a get plan of a range of a handle. *ret belongs to the plan and dies at its release. May be called again for
- * ascending ranges. The bytes at the offsets stay as they are until pfs_release.
- * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS,
- * -ESTALE (the connection it was started on is gone; the handle has ended). */
+ * ascending ranges. The bytes at the offsets stay as they are until pfs_release. When the daemon was restarted meanwhile nothing is
+ * delivered: `plan` 0, `handle_ended` 1.
+ * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS. */
 int pfs_get_transfer(
 	struct pfs_session *session, const struct pfs_transfer_request *request, struct pfs_transfer_result *ret);
 
-/* Gives a handle back. Plans made from it stay. -ENOENT; -ESTALE, and the handle has ended. */
+/* Gives a handle back. Plans made from it stay. -ENOENT. */
 int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
 
 /* Releases @count get plans (1..PFS_MAX_RELEASE). @status (may be NULL): 0 or a negative errno for each. Returns the first
  * error of any, after all others were released. -ENOENT (unknown to this session, or ended), -EINVAL (a put plan),
- * -ESTALE: the plan had lost its pins before; it is released, but bytes read under it are not to be trusted. */
+ * -ESTALE: the daemon took this process for dead, while both live, and gave its plans up (it cannot watch processes): released, but the
+ * bytes read under it are not to be trusted. The death of the daemon is no such thing: 0. */
 int pfs_release(struct pfs_session *session, const uint64_t *plans, uint32_t count, int32_t *status);
 
 /* ---- get, into memory of the engine's own ------------------------------------------------------------------------
@@ -321,8 +336,8 @@ struct pfs_into_result {
  * Less than `to` is delivered when the deadline has passed, or a value could not be read from disk: that one is gone, and is never
  * written. After an error the handle is as before, and the bytes at the places named mean nothing.
  * -ENOENT (handle or import), -EALREADY (the handle has ended), -EINVAL, -ERANGE (a place outside the file), -EFAULT (the file has
- * become shorter, has holes, or was sealed), -EAGAIN, -EBUSY, -EIO, -ENOMEM, -ENOBUFS, -ESTALE (the connection that the handle was started on is
- * gone; the handle has ended). */
+ * become shorter, has holes, or was sealed), -EAGAIN, -EBUSY, -EIO, -ENOMEM, -ENOBUFS. When the daemon was restarted meanwhile: 0, nothing
+ * is delivered, `handle_ended` 1. */
 int pfs_get_into(struct pfs_session *session, const struct pfs_into_request *request, struct pfs_into_result *ret);
 
 /* ---- pointer tables for kernels -------------------------------------------------------------------------------- */

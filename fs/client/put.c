@@ -134,8 +134,8 @@ int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *req
 	if (!r)
 		do /* after a reset nothing of it was kept: the next one begins in the new generation */
 			r = conn_run(session, start_on, &start);
-		while (r == -RESET_SINCE && ++turn < RESET_TURNS);
-	if (r == -RESET_SINCE)
+		while (r == -CHANGED_SINCE && ++turn < RESET_TURNS);
+	if (r == -CHANGED_SINCE)
 		r = -ESTALE;
 	if (r)
 		return r;
@@ -161,35 +161,40 @@ static bool is_outcome(uint32_t status)
 struct ending {
 	unsigned long op;
 	struct pfs_put_end *end;
-	bool asked;
+	uint32_t *status; /* or NULL */
 };
 
 static int ask_outcome_on(struct pfs_session *session, struct conn *conn, void *context)
 {
 	struct ending *e = context;
+	uint32_t *told;
 	int r = area_take(session, conn, e->end->groups * sizeof(uint32_t), &e->end->status_offset);
 
 	if (r)
 		return r;
-	e->asked = true;
+	told = (uint32_t *)(conn->buffer + e->end->status_offset);
+	memset(told, 0, e->end->groups * sizeof(*told)); /* PFS_GROUP_OK: nothing is told of a group */
 	r = call_run(session, conn, e->op, &e->end->call, sizeof(*e->end), 0, 0);
+	if (r == -EALREADY && e->status)
+		memcpy(e->status, told, e->end->groups * sizeof(*told));
 	area_give(session, conn, e->end->status_offset);
 	return r;
 }
 
-/* Asks on a new connection how a plan of a lost one ended: the daemon knows it by its id, under the same client id. */
-static int ask_outcome(struct pfs_session *session, unsigned long op, struct pfs_put_end *end)
+/* Asks on a new connection how a plan of a lost one ended: the daemon may know it by its id, under the same client id. What nobody
+ * knows, or can be asked about, is LOST: if it was published after all, putting it again finds it there. */
+static void ask_outcome(struct pfs_session *session, unsigned long op, struct pfs_put_end *end, uint32_t *status)
 {
-	struct ending ending = {op, end, false};
-	int r = conn_run(session, ask_outcome_on, &ending);
+	struct ending ending = {op, end, status};
+	bool known = conn_run(session, ask_outcome_on, &ending) == -EALREADY && is_outcome(end->outcome);
 
-	if (r && !ending.asked)
-		return r;
-	if (r == -ENOENT || conn_is_lost(r) || ((r == 0 || r == -EALREADY) && !is_outcome(end->outcome))) {
+	if (!known) {
 		end->outcome = PFS_GROUP_LOST;
-		r = 0;
+		end->done = 0;
 	}
-	return r == -EALREADY ? 0 : r;
+	for (uint32_t i = 0; i < end->groups && status; i++)
+		if (!known || !is_outcome(status[i]))
+			status[i] = end->outcome;
 }
 
 static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id, uint32_t first, uint32_t count,
@@ -216,16 +221,15 @@ static int end_groups(struct pfs_session *session, unsigned long op, uint64_t id
 	} else if (!lost) {
 		r = call_run(session, plan->conn, op, &end.call, sizeof(end), 0, 0);
 		if (conn_is_lost(r)) {
-			conn_mark_lost(session, plan->conn);
+			conn_mark_lost(session, plan->conn, r);
 			lost = true;
 		}
 	}
 	if (lost) {
-		r = ask_outcome(session, op, &end);
-		for (uint32_t i = 0; i < end.groups && status && !r; i++)
-			status[i] = end.outcome;
+		ask_outcome(session, op, &end, status);
+		r = 0;
 	} else {
-		if (r == -EALREADY || r == -RESET_SINCE) /* its outcome and status say what became of it */
+		if (r == -EALREADY || r == -CHANGED_SINCE) /* its outcome and status say what became of it */
 			r = 0;
 		if (!r && status)
 			memcpy(status, plan->conn->buffer + end.status_offset, end.groups * sizeof(*status));

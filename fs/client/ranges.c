@@ -3,7 +3,6 @@
  * Granted ranges: listing them, and acknowledging those of this rank's shares.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -11,30 +10,7 @@
 
 #define STEP_RANGES 256u          /* of one SEGMENTS call of our own */
 #define MAX_RANGES 32768u         /* of one call by the user */
-#define MAX_REMEMBERED (1u << 20) /* ids above are acknowledged each time */
 #define SYNC_TURNS 4u
-
-static bool is_acked(const struct conn *conn, const struct pfs_range *r)
-{
-	return r->id < conn->acked_capacity && conn->acked[r->id] == r->generation + 1;
-}
-
-static void remember(struct conn *conn, const struct pfs_range *r)
-{
-	if (r->id >= MAX_REMEMBERED)
-		return;
-	if (r->id >= conn->acked_capacity) {
-		uint32_t capacity = r->id + 64;
-		uint32_t *p = realloc(conn->acked, capacity * sizeof(*p));
-
-		if (!p)
-			return; /* it is acknowledged again, which does no harm */
-		memset(p + conn->acked_capacity, 0, (capacity - conn->acked_capacity) * sizeof(*p));
-		conn->acked = p;
-		conn->acked_capacity = capacity;
-	}
-	conn->acked[r->id] = r->generation + 1;
-}
 
 static void premap(struct pfs_session *session, struct conn *conn, const struct pfs_range *r)
 {
@@ -45,7 +21,52 @@ static void premap(struct pfs_session *session, struct conn *conn, const struct 
 		madvise(conn->segment + r->offset, r->length, advice);
 }
 
-/* (ranges_lock) One walk over all ranges. *version: of which everything is acknowledged now. -ESTALE: one was cut anew
+/* (ranges_lock) Is it to be acknowledged on this connection, and by the library? */
+static bool wanted(const struct pfs_session *session, const struct conn *conn, const struct pfs_range *r)
+{
+	if (acks_have(&conn->acked, r))
+		return false;
+	if (!session->options.auto_ack)
+		return acks_have(&conn->mapping->acked, r);
+	return r->class_index < conn->classes && r->share == conn->share[r->class_index];
+}
+
+/* (ranges_lock) */
+static void remember(struct conn *conn, const struct pfs_range *r)
+{
+	acks_add(&conn->acked, r);
+	acks_add(&conn->mapping->acked, r);
+}
+
+/* (ranges_lock) Acknowledges what is wanted of the ranges listed in the call buffer. */
+static int acknowledge(struct pfs_session *session, struct conn *conn, const struct pfs_range *ranges, uint32_t count, __u64 acks_offset)
+{
+	struct pfs_range_ack *acks = (void *)(conn->buffer + acks_offset);
+	struct pfs_segments_ack a = {.acks_offset = acks_offset};
+	uint32_t place[STEP_RANGES];
+	int r;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct pfs_range range = ranges[i];
+
+		if (!wanted(session, conn, &range))
+			continue;
+		if (session->options.premap && !acks_have(&conn->mapping->acked, &range))
+			premap(session, conn, &range);
+		place[a.count] = i;
+		acks[a.count++] = (struct pfs_range_ack){range.id, range.generation};
+	}
+	if (a.count == 0)
+		return 0;
+	r = call_run(session, conn, PFS_IOC_SEGMENTS_ACK, &a.call, sizeof(a), 0, 0);
+	if (r) /* -CHANGED_SINCE: those that counted are acknowledged once more, which does no harm */
+		return r;
+	for (uint32_t i = 0; i < a.count; i++)
+		remember(conn, &ranges[place[i]]);
+	return 0;
+}
+
+/* (ranges_lock) One walk over all ranges. *version: of which everything is acknowledged now. -CHANGED_SINCE: one was cut anew
  * meanwhile. */
 static int walk(struct pfs_session *session, struct conn *conn, uint64_t *version)
 {
@@ -58,10 +79,6 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 		return r;
 	q.ranges_offset = area;
 	do {
-		const struct pfs_range *ranges = (const void *)(conn->buffer + area);
-		struct pfs_range_ack *acks = (void *)(conn->buffer + area + acks_offset);
-		struct pfs_segments_ack a = {.acks_offset = area + acks_offset};
-
 		r = call_run(session, conn, PFS_IOC_SEGMENTS, &q.call, sizeof(q), 0, 0);
 		if (r)
 			break;
@@ -72,54 +89,53 @@ static int walk(struct pfs_session *session, struct conn *conn, uint64_t *versio
 		/* What changes behind the walk's back is newer than its first piece, and told by the next answer. */
 		if (q.first == 0)
 			first_version = q.version;
-		uint32_t place[STEP_RANGES];
-
-		for (uint32_t i = 0; i < q.count; i++) {
-			struct pfs_range range = ranges[i];
-
-			if (range.class_index >= conn->classes || range.share != conn->share[range.class_index] ||
-				is_acked(conn, &range))
-				continue;
-			if (session->options.premap)
-				premap(session, conn, &range);
-			place[a.count] = i;
-			acks[a.count++] = (struct pfs_range_ack){range.id, range.generation};
-		}
-		if (a.count > 0) {
-			r = call_run(session, conn, PFS_IOC_SEGMENTS_ACK, &a.call, sizeof(a), 0, 0);
-			if (r) /* -ESTALE: cut anew meanwhile; those that counted are acknowledged once more, which does no harm */
-				break;
-			for (uint32_t i = 0; i < a.count; i++)
-				remember(conn, &ranges[place[i]]);
-		}
+		r = acknowledge(session, conn, (const void *)(conn->buffer + area), q.count, area + acks_offset);
 		q.first += q.count;
-	} while (q.count > 0 && q.first < q.total);
+	} while (!r && q.count > 0 && q.first < q.total);
 	area_give(session, conn, area);
 	*version = first_version;
 	return r;
 }
 
+/* (ranges_lock) Walks until nothing changes meanwhile. *version stays as it is when they change faster than we walk, which is no error:
+ * what is not acknowledged yet is so after the next answer. */
+static int walk_on(struct pfs_session *session, struct conn *conn, uint64_t *version)
+{
+	uint64_t walked = 0;
+	int r = -CHANGED_SINCE;
+
+	for (unsigned turn = 0; turn < SYNC_TURNS && r == -CHANGED_SINCE; turn++)
+		r = walk(session, conn, &walked);
+	if (!r)
+		*version = walked;
+	return r == -CHANGED_SINCE ? 0 : r;
+}
+
 int ranges_sync(struct pfs_session *session, struct conn *conn, uint64_t version)
 {
-	uint64_t walked;
+	uint64_t walked = 0;
 	int r = 0;
 
 	if (!session->options.auto_ack || session->options.rank == PFS_RANK_NONE)
 		return 0;
 	pthread_mutex_lock(&session->ranges_lock);
 	if (conn->ranges_version < version) {
-		for (unsigned turn = 0; turn < SYNC_TURNS; turn++) {
-			r = walk(session, conn, &walked);
-			if (!r)
-				conn->ranges_version = walked;
-			if (r != -ESTALE)
-				break;
-		}
-		/* They change faster than we walk. That says nothing about the connection, as ESTALE does of other calls; what is
-		 * not acknowledged yet is so after the next answer. */
-		if (r == -ESTALE)
-			r = 0;
+		r = walk_on(session, conn, &walked);
+		if (walked)
+			conn->ranges_version = walked;
 	}
+	pthread_mutex_unlock(&session->ranges_lock);
+	return r;
+}
+
+int ranges_repeat(struct pfs_session *session, struct conn *conn)
+{
+	uint64_t walked;
+	int r = 0;
+
+	pthread_mutex_lock(&session->ranges_lock);
+	if (conn->mapping->acked.capacity > 0)
+		r = walk_on(session, conn, &walked);
 	pthread_mutex_unlock(&session->ranges_lock);
 	return r;
 }
@@ -141,6 +157,9 @@ static int segments_on(struct pfs_session *session, struct conn *conn, void *con
 	if (!r && q.count <= q.capacity) {
 		memcpy(l->to, conn->buffer + q.ranges_offset, q.count * sizeof(*l->to));
 		l->q = q;
+		pthread_mutex_lock(&session->ranges_lock);
+		session->listed = conn->mapping->number;
+		pthread_mutex_unlock(&session->ranges_lock);
 	}
 	area_give(session, conn, q.ranges_offset);
 	return r;
@@ -166,26 +185,49 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
 	return 0;
 }
 
+struct acking {
+	const struct pfs_range_ack *acks;
+	uint32_t count, accepted;
+};
+
+static int ack_on(struct pfs_session *session, struct conn *conn, void *context)
+{
+	struct acking *k = context;
+	struct pfs_segments_ack a = {.count = k->count};
+	int r;
+
+	k->accepted = 0;
+	pthread_mutex_lock(&session->ranges_lock);
+	r = session->listed && session->listed != conn->mapping->number ? -CHANGED_SINCE : 0;
+	pthread_mutex_unlock(&session->ranges_lock);
+	if (r) {
+		say(ESTALE, "the daemon was restarted, and its memory is new: list its ranges again");
+		return r;
+	}
+	r = area_take(session, conn, k->count * sizeof(*k->acks), &a.acks_offset);
+	if (r)
+		return r;
+	memcpy(conn->buffer + a.acks_offset, k->acks, k->count * sizeof(*k->acks));
+	r = call_run(session, conn, PFS_IOC_SEGMENTS_ACK, &a.call, sizeof(a), 0, 0);
+	area_give(session, conn, a.acks_offset);
+	if (!r || r == -CHANGED_SINCE)
+		k->accepted = a.accepted;
+	pthread_mutex_lock(&session->ranges_lock);
+	for (uint32_t i = 0; i < k->count && !r; i++)
+		remember(conn, &(struct pfs_range){.id = k->acks[i].id, .generation = k->acks[i].generation});
+	pthread_mutex_unlock(&session->ranges_lock);
+	return r;
+}
+
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted)
 {
-	struct pfs_segments_ack a = {.count = count};
-	struct conn *conn;
+	struct acking k = {acks, count, 0};
 	int r;
 
 	if (!acks || count == 0 || count > MAX_RANGES)
 		return say(EINVAL, "count is %u, 1..%u acknowledgements are possible", count, MAX_RANGES);
-	/* Not asked again after a restart: those ranges were of the mapping that is gone. */
-	r = conn_get(session, &conn);
-	if (r)
-		return r;
-	r = area_take(session, conn, count * sizeof(*acks), &a.acks_offset);
-	if (!r) {
-		memcpy(conn->buffer + a.acks_offset, acks, count * sizeof(*acks));
-		r = call_run(session, conn, PFS_IOC_SEGMENTS_ACK, &a.call, sizeof(a), 0, 0);
-		area_give(session, conn, a.acks_offset);
-		if (accepted && (!r || r == -ESTALE))
-			*accepted = a.accepted;
-	}
-	conn_put(session, &conn);
-	return r;
+	r = conn_run(session, ack_on, &k);
+	if (accepted && (!r || r == -CHANGED_SINCE))
+		*accepted = k.accepted;
+	return r == -CHANGED_SINCE ? -ESTALE : r;
 }

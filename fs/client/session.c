@@ -52,7 +52,7 @@ static int check_options(const struct pfs_options *o)
 	if (o->deadline_ms == 0 || o->deadline_ms > PFS_MAX_DEADLINE_MS)
 		return say(
 			EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
-	for (unsigned i = 0; i < 8; i++)
+	for (unsigned i = 0; i < sizeof(o->reserved) / sizeof(o->reserved[0]); i++)
 		if (o->reserved[i])
 			return say(EINVAL, "options: reserved field %u is not 0", i);
 	return 0;
@@ -158,7 +158,7 @@ void pfs_close(struct pfs_session **sessionp)
 	imports_free(s);
 	while ((conn = s->conns)) { /* those kept by key areas too */
 		s->conns = conn->next;
-		conn_free(&conn);
+		conn_free(s, &conn);
 	}
 	if (s->poll_fd >= 0)
 		close(s->poll_fd);
@@ -176,29 +176,28 @@ int pfs_info(struct pfs_session *session, struct pfs_session_info *ret)
 	const struct conn *c;
 
 	pthread_mutex_lock(&session->lock);
-	c = session->current ? session->current : session->conns;
+	c = session->current;
 	*ret = (struct pfs_session_info){
+		.session = c->number,
+		.segment_bytes = c->segment_bytes,
+		.segment_page_bytes = c->segment_page_bytes,
+		.generation = c->generation,
+		.call_buffer_bytes = c->buffer_bytes,
+		.ranges_version = c->ranges_version,
+		.segment = c->segment,
 		.reattached = session->reattached,
+		.remapped = session->remapped,
+		.world = c->world,
+		.page_tokens = c->page_tokens,
+		.classes = c->classes,
+		.state_mask = c->state_mask,
 		.read_only = session->options.read_only,
 		.rank = session->options.rank,
 	};
-	if (c) {
-		ret->session = c->number;
-		ret->segment_bytes = c->segment_bytes;
-		ret->segment_page_bytes = c->segment_page_bytes;
-		ret->generation = c->generation;
-		ret->call_buffer_bytes = c->buffer_bytes;
-		ret->ranges_version = c->ranges_version;
-		ret->segment = c->segment;
-		ret->world = c->world;
-		ret->page_tokens = c->page_tokens;
-		ret->classes = c->classes;
-		ret->state_mask = c->state_mask;
-		memcpy(ret->share, c->share, sizeof(ret->share));
-		memcpy(ret->fingerprint, c->fingerprint, sizeof(ret->fingerprint));
-	}
+	memcpy(ret->share, c->share, sizeof(ret->share));
+	memcpy(ret->fingerprint, c->fingerprint, sizeof(ret->fingerprint));
 	pthread_mutex_unlock(&session->lock);
-	return c ? 0 : say(ENOTCONN, "the session has lost its connection and none of its plans is left");
+	return 0;
 }
 
 int pfs_poll_fd(struct pfs_session *session)
@@ -208,8 +207,12 @@ int pfs_poll_fd(struct pfs_session *session)
 
 static int bring_ranges(struct pfs_session *session, struct conn *conn, void *context)
 {
+	struct pfs_segments q = {.capacity = 0};
+
 	(void)context;
-	return ranges_sync(session, conn, UINT64_MAX);
+	if (session->options.auto_ack && session->options.rank != PFS_RANK_NONE)
+		return ranges_sync(session, conn, UINT64_MAX);
+	return call_run(session, conn, PFS_IOC_SEGMENTS, &q.call, sizeof(q), 0, 0); /* takes the news, that of a loss too */
 }
 
 int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
@@ -233,26 +236,40 @@ int pfs_news(struct pfs_session *session, uint32_t deadline_ms)
 
 /* ---- keys in place ---------------------------------------------------------------------------------------------- */
 
+struct keys_area {
+	uint32_t keys;
+	struct pfs_key *at;
+};
+
+static int keys_area_on(struct pfs_session *session, struct conn *conn, void *context)
+{
+	struct keys_area *k = context;
+	__u64 offset;
+	int r = area_take(session, conn, (uint64_t)k->keys * sizeof(*k->at), &offset);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&session->lock);
+	conn->refs++; /* the area's own */
+	conn->key_areas++;
+	pthread_mutex_unlock(&session->lock);
+	k->at = (struct pfs_key *)(conn->buffer + offset);
+	return 0;
+}
+
 int pfs_keys_area(struct pfs_session *session, uint32_t keys, struct pfs_key **ret)
 {
-	struct conn *conn;
-	__u64 offset;
+	struct keys_area area = {.keys = keys};
 	int r;
 
 	if (keys == 0)
 		return say(EINVAL, "keys: an area of at least one key is needed");
 	if (keys > PFS_MAX_KEYS)
 		return say(E2BIG, "keys: an area of %u keys, at most %u are possible", keys, PFS_MAX_KEYS);
-	r = conn_get(session, &conn);
-	if (r)
-		return r;
-	r = area_take(session, conn, (uint64_t)keys * sizeof(**ret), &offset);
-	if (r) {
-		conn_put(session, &conn);
-		return r;
-	}
-	*ret = (struct pfs_key *)(conn->buffer + offset); /* the area keeps the reference */
-	return 0;
+	r = conn_run(session, keys_area_on, &area);
+	if (!r)
+		*ret = area.at;
+	return r;
 }
 
 int pfs_keys_free(struct pfs_session *session, struct pfs_key *keys)
@@ -269,8 +286,10 @@ int pfs_keys_free(struct pfs_session *session, struct pfs_key *keys)
 			continue;
 		if (!areas_taken(&conn->areas, offset))
 			conn = NULL;
-		else
+		else {
 			areas_give(&conn->areas, offset);
+			conn->key_areas--;
+		}
 		break;
 	}
 	if (conn && session->waiters > 0)

@@ -4,6 +4,9 @@
  * they wait for each other. Each round looks up a chain that the threads share, checks every byte that is there, and
  * puts or gives up what is missing. Prints what happened as one JSON object; 1 if anything was wrong.
  *
+ * ROUNDS 0: until standard input ends. Meanwhile the main thread has a get plan of a chain of its own in its hands. With every
+ * line of input it checks the bytes of it, releases it, prints what happened so far, and takes another one; then it prints "held".
+ *
  * The namespace has one dense class of 4 KiB values and pages of 64 tokens. With STOP_BEFORE_IOCTL=N in the environment
  * the process stops itself (SIGSTOP) before its N-th ioctl.
  */
@@ -31,7 +34,8 @@
 
 static struct pfs_session *session;
 static unsigned rounds;
-static _Atomic uint64_t verified, wrong, put, aborted, lost, noroom;
+static atomic_bool over;
+static _Atomic uint64_t verified, wrong, put, aborted, lost, noroom, held;
 
 /* In the place of libc's, for the library too. */
 int ioctl(int fd, unsigned long request, ...)
@@ -81,25 +85,21 @@ static int get(const struct pfs_key *keys, uint32_t *hit)
 	t.boundary = t.to = found.transferable_len;
 	if (!t.boundary) {
 		r = pfs_get_cancel(session, found.handle);
-		return r && r != -ESTALE ? say("get_cancel") : 0;
+		return r ? say("get_cancel") : 0;
 	}
 	r = pfs_get_transfer(session, &t, &got);
-	if (r == -ESTALE) {
-		lost++;
-		return 0;
-	}
 	if (r)
 		return say("get_transfer");
+	if (!got.plan) {
+		lost += got.handle_ended;
+		return got.handle_ended && got.delivered_len == 0 ? 0 : say("a transfer of nothing");
+	}
 	if (pfs_blob(session, got.plan, PFS_BLOB_READ, 0, &blob) || blob.count != got.pages ||
 		pfs_blob(session, got.plan, PFS_BLOB_WRITE, 0, &blob) != -EINVAL)
 		return say("blob");
 	for (uint32_t i = 0; i < got.pages; i++)
 		*(value_bytes_match(&keys[i], 0, 0, got.segment + got.offsets[0][i], VALUE) ? &good : &bad) += 1;
 	r = pfs_release(session, &got.plan, 1, NULL);
-	if (r == -ESTALE) {
-		lost++; /* what was read does not count */
-		return 0;
-	}
 	if (r)
 		return say("release");
 	if (pfs_release(session, &got.plan, 1, NULL) != -ENOENT)
@@ -154,7 +154,7 @@ static void *work(void *argument)
 		say("keys_area");
 		return (void *)1;
 	}
-	for (unsigned i = 0; i < rounds; i++) {
+	for (unsigned i = 0; rounds ? i < rounds : !over; i++) {
 		struct pfs_probe_result probe;
 		uint8_t bits[(PAGES + 7) / 8];
 		uint32_t hit = 0;
@@ -175,11 +175,88 @@ static void *work(void *argument)
 	return NULL;
 }
 
+/* ---- a plan in hand --------------------------------------------------------------------------------------------- */
+
+/* Puts the chain until all of it can be got. */
+static int hold(const struct pfs_key *keys, struct pfs_transfer_result *got)
+{
+	for (;;) {
+		struct pfs_get_request q = {.keys = keys, .key_count = PAGES};
+		struct pfs_transfer_request t = {.boundary = PAGES * TOKENS, .to = PAGES * TOKENS};
+		struct pfs_get_result found;
+
+		if (pfs_get_start(session, &q, &found))
+			return say("get_start of what is to be held");
+		t.handle = found.handle;
+		if (found.transferable_len == PAGES * TOKENS) {
+			if (pfs_get_transfer(session, &t, got))
+				return say("get_transfer of what is to be held");
+			if (got->delivered_len == t.to)
+				return 0;
+			if (got->plan)
+				pfs_release(session, &got->plan, 1, NULL);
+			if (!got->handle_ended)
+				pfs_get_cancel(session, found.handle);
+			continue;
+		}
+		if (pfs_get_cancel(session, found.handle) || store(keys, (uint32_t)(found.raw_prefix_hit_len / TOKENS), true))
+			return say("putting what is to be held");
+	}
+}
+
+static int let_go(const struct pfs_key *keys, const struct pfs_transfer_result *got)
+{
+	bool right = true;
+
+	for (uint32_t i = 0; i < PAGES; i++)
+		right &= value_bytes_match(&keys[i], 0, 0, got->segment + got->offsets[0][i], VALUE);
+	held += right;
+	wrong += !right;
+	return pfs_release(session, &got->plan, 1, NULL) ? say("release of what was held") : 0;
+}
+
+static int print(unsigned failed)
+{
+	struct pfs_session_info info;
+
+	if (pfs_info(session, &info))
+		return say("info");
+	printf("{\"verified\": %llu, \"wrong\": %llu, \"put\": %llu, \"aborted\": %llu, \"lost\": %llu, \"noroom\": %llu, "
+	       "\"held\": %llu, \"reattached\": %llu, \"remapped\": %llu, \"failed_threads\": %u}\n",
+		(unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)put,
+		(unsigned long long)aborted, (unsigned long long)lost, (unsigned long long)noroom, (unsigned long long)held,
+		(unsigned long long)info.reattached, (unsigned long long)info.remapped, failed);
+	return fflush(stdout);
+}
+
+/* Until standard input ends. */
+static int hold_on(void)
+{
+	struct pfs_transfer_result got;
+	struct pfs_key keys[PAGES];
+	int c, r = 0;
+
+	chain_keys(CHAINS, keys);
+	do {
+		r = hold(keys, &got);
+		if (r)
+			break;
+		puts("held");
+		fflush(stdout);
+		while ((c = getchar()) != '\n' && c != EOF)
+			;
+		r = let_go(keys, &got);
+		if (!r && c != EOF)
+			r = print(0);
+	} while (!r && c != EOF);
+	over = true;
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned threads = argc == 4 ? (unsigned)atoi(argv[2]) : 0, bad = 0;
 	pthread_t thread[MAX_THREADS];
-	struct pfs_session_info info;
 	struct pfs_options options;
 
 	if (!threads || threads > MAX_THREADS) {
@@ -196,19 +273,15 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < threads; i++)
 		if (pthread_create(&thread[i], NULL, work, (void *)(uintptr_t)(i + 1)))
 			return 1;
+	if (!rounds)
+		bad += hold_on() != 0;
 	for (unsigned i = 0; i < threads; i++) {
 		void *r;
 
 		pthread_join(thread[i], &r);
 		bad += r != NULL;
 	}
-	if (pfs_info(session, &info))
-		return say("info");
-	printf("{\"verified\": %llu, \"wrong\": %llu, \"put\": %llu, \"aborted\": %llu, \"lost\": %llu, \"noroom\": %llu, "
-	       "\"reattached\": %llu, \"failed_threads\": %u}\n",
-		(unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)put,
-		(unsigned long long)aborted, (unsigned long long)lost, (unsigned long long)noroom,
-		(unsigned long long)info.reattached, bad);
+	bad += print(bad) != 0;
 	pfs_close(&session);
 	return bad || wrong;
 }

@@ -113,7 +113,7 @@ static struct pfs_session *session_new(struct conn **ret)
 	for (uint32_t i = 0; i < PLAN_SLOTS; i++)
 		s->free_slots[s->free_count++] = PLAN_SLOTS - 1 - i;
 	conn->refs = 1;
-	conn->ctl = conn->segment_fd = -1;
+	conn->ctl = -1;
 	conn->classes = 2;
 	conn->state_mask = 2;
 	conn->page_tokens = 64;
