@@ -32,6 +32,7 @@ struct replay_counts {
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;
 	struct latency op[REPLAY_OPS];
+	uint64_t longest_gap_ns; /* between two answers of the daemon within a request; making and checking bytes counts */
 	uint32_t toobig_pages; /* of the largest group that can never fit */
 	char error[512]; /* why it stopped; empty = it did not */
 };
@@ -63,6 +64,7 @@ struct replay_options {
 struct replay_shared {
 	_Atomic uint32_t turn; /* number of the request whose turn it is */
 	_Atomic uint32_t stop; /* a client failed */
+	_Atomic uint32_t begun; /* requests */
 	struct replay_sample
 		*samples; /* [requests of the trace], each written by the client that works on it; NULL: none wanted */
 	uint64_t begin_ns;
