@@ -37,30 +37,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fs/client/upgrade_wire.h"
 #include "fs/will.h"
 #include "store/base/why.h"
 
-#define UPGRADE_MAGIC 0x5046535550474431ull /* "PFSUPGD1" */
 #define UPGRADE_JUDGE_MS 5000u
 #define UPGRADE_DRAIN_MS 100u /* that the old one has for what it runs; then it is killed: no worse than a death */
 #define UPGRADE_READY_MS 30000u
-
-struct upgrade_request {
-	uint64_t magic;
-	uint32_t bytes; /* sizeof */
-	uint32_t judge_only; /* 1: answer what the judge says and change nothing */
-	uint32_t remount;    /* 1: also when the mount must be made anew */
-	uint32_t reserved;
-};
-
-struct upgrade_answer {
-	uint64_t magic;
-	uint32_t done;
-	uint32_t error;    /* errno */
-	uint32_t pause_us; /* done: from the old one's last answer to the new one's readiness */
-	uint32_t reserved;
-	char text[480];
-};
 
 /* What a program says about itself. */
 struct upgrade_verdict {
@@ -75,8 +58,6 @@ struct upgrade_verdict {
 	char text[420];
 	uint8_t reply[WILL_INIT_BYTES];
 };
-
-#define UPGRADE_SOCKET "parent.sock" /* in the run folder */
 
 /* For --judge: reads the kernel's INIT from standard input to its end, at most UPGRADE_JUDGE_MS, and writes the verdict on these options to
  * standard output. @config_error: 0, or what config_parse_args and config_settle said, with @why. Returns the exit status. */

@@ -13,6 +13,7 @@ static const struct command commands[] = {
 	{"mount", "MOUNTPOINT [--OPTION=VALUE ...]", "start the daemon and mount",
 		"Options are the daemon's own: prefixfsd --help lists them.", command_mount},
 	{"unmount", "[MOUNTPOINT]", "unmount, and wait for the daemon's end", NULL, command_unmount},
+	{"upgrade", "[FILE]", "have another program serve a running mount", NULL, command_upgrade},
 	{"ns", "create|list|show|remove ...", "namespaces", NULL, command_ns},
 	{"stat", "[NAMESPACE]", "counters of the host, or of one namespace", NULL, command_stat},
 	{"probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe},
