@@ -39,7 +39,8 @@ static const char more[] =
 	"--kills has the daemon's serving process killed with signal 9 while clients work, once in each of N equal parts of the\n"
 	"requests, where --seed says. Every byte is checked as ever. The daemon must be one that goes on after so many deaths\n"
 	"(its option --deaths), and yours to kill. longest_gap_ms is the longest time between two answers to a client within a\n"
-	"request, the making and checking of bytes included; reattached counts sessions that attached anew.\n\n"
+	"request, the making and checking of bytes included; reattached counts sessions that attached anew; hit_ratio_before_kill\n"
+	"and _after_kill are of requests begun before and after the first kill.\n\n"
 	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
 	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
@@ -319,6 +320,7 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 		}
 		left -= ended_now;
 		replay_kills_look(kills, atomic_load_explicit(&shared->begun, memory_order_relaxed));
+		atomic_store_explicit(&shared->kills, (uint32_t)kills->done, memory_order_relaxed);
 		look_around(&w, counters, (uint64_t)pace.tv_nsec);
 		if (left > 0 && ended_now == 0)
 			sigtimedwait(&ended, NULL, kills->done < kills->wanted ? &quick : &pace);
@@ -335,11 +337,24 @@ static void *share(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+static double ratio(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static void add_kills(json_t *result, const struct replay_kills *kills, const struct replay_counts *sum)
+{
+	json_object_set_new(result, "kills", json_integer((json_int_t)kills->done));
+	json_object_set_new(result, "hit_ratio_before_kill",
+		json_real(ratio(sum->hits - sum->hits_killed, sum->references - sum->references_killed)));
+	json_object_set_new(result, "hit_ratio_after_kill", json_real(ratio(sum->hits_killed, sum->references_killed)));
+}
+
 static void show_kills(const struct replay_kills *kills, const struct replay_counts *sum)
 {
 	printf("%llu kill%s: %llu wrong values of %llu verified, %llu sessions attached anew, hit ratio %.4f, longest gap %.1f ms\n",
 		(unsigned long long)kills->done, kills->done == 1 ? "" : "s", (unsigned long long)sum->wrong, (unsigned long long)sum->verified,
-		(unsigned long long)sum->reattached, sum->references ? (double)sum->hits / (double)sum->references : 0.0,
+		(unsigned long long)sum->reattached, ratio(sum->hits, sum->references),
 		(double)sum->longest_gap_ns / 1e6);
 }
 
@@ -363,7 +378,7 @@ static int finish(struct report *report, const struct replay_shared *shared, con
 			json_object_set_new(result, "report", json_string(report->file));
 	}
 	if (kills->wanted)
-		json_object_set_new(result, "kills", json_integer((json_int_t)kills->done));
+		add_kills(result, kills, sum);
 	show_object(result, json);
 	if (kills->wanted && !json)
 		show_kills(kills, sum);

@@ -377,18 +377,22 @@ static int one_request(struct work *w, uint32_t number, const struct pfs_key *ke
 	enum replay_order order = w->client->options->order;
 	struct replay_shared *shared = w->client->shared;
 	uint32_t hit = 0, have = 0, first = UINT32_MAX;
+	bool killed;
 	int r = 0;
 
 	if (order != ORDER_FREE)
 		await_turn(shared, number);
 	atomic_fetch_add_explicit(&shared->begun, 1, memory_order_relaxed);
 	w->answered_ns = clock_ns();
+	killed = atomic_load_explicit(&shared->kills, memory_order_relaxed) > 0;
 	for (uint32_t i = 0; i < w->rank_count && !r && pages > 0; i++) {
 		r = get(w, &w->ranks[i], keys, pages, &hit, &have);
 		first = have < first ? have : first;
 		if (i == 0) {
 			w->counts->references += pages;
 			w->counts->hits += hit;
+			w->counts->references_killed += killed ? pages : 0;
+			w->counts->hits_killed += killed ? hit : 0;
 		}
 	}
 	if (order == ORDER_LOOKUPS)

@@ -9,13 +9,13 @@
 
 #define LATEST_NS 8000000u /* after the beginning of its request */
 
-/* Anywhere in the part of the work that the next one has. */
+/* Anywhere in the middle half of the part of the work that the next one has. */
 static void draw(struct replay_kills *k)
 {
-	uint64_t first = k->done * k->work / k->wanted, end = (k->done + 1) * k->work / k->wanted;
+	uint64_t first = k->done * k->work / k->wanted, part = (k->done + 1) * k->work / k->wanted - first;
 
 	k->random = mix64(k->random);
-	k->next = first + k->random % (end - first);
+	k->next = first + part / 4 + k->random % (part / 2 + 1);
 	k->due_ns = 0;
 }
 

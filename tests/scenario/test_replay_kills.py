@@ -21,6 +21,7 @@ def test_no_value_is_wrong(daemon, program):
     said = json.loads(r.stdout)
     assert (said["kills"], said["wrong_values"], said["requests"]) == (3, 0, 60)
     assert 1 <= said["reattached"] <= 3, "two deaths may lie between two calls"
+    assert 0 < said["hit_ratio_before_kill"] < 1 and 0 <= said["hit_ratio_after_kill"] < 1
     assert said["verified_values"] > 0 and said["longest_gap_ms"] > 0
     assert "restarts: 3\n" in d.read("health")
 
