@@ -22,6 +22,7 @@
 #define EMPTY_MEMORY (64ull << 20)
 #define PAGES_MEMORY (20ull << 30)
 #define RECORD_PAGES 32u
+#define FLOOR_S 600u /* until it is populated */
 #define GRANT (2ull << 20)
 
 /* ---- nothing in memory ---------------------------------------------------------------------------------------------------- */
@@ -168,6 +169,23 @@ static uint64_t page_bytes_here(const struct bench_survive *b)
 	return page * b->pages <= memory ? page : 0;
 }
 
+/* Opening a session would wait for no more than its deadline. */
+static int await_floor(const struct bench_mortal *m)
+{
+	int64_t goal = bench_counter(&m->daemon, "bench", "prewarm_goal"), done = 0;
+	uint64_t until = clock_ns() + FLOOR_S * 1000000000ull;
+	struct progress progress;
+
+	progress_start(&progress, "populating", goal > 0 ? (uint64_t)goal : 1);
+	while (goal > 0 && done < goal && clock_ns() < until) {
+		done = bench_counter(&m->daemon, "bench", "prewarm_done");
+		progress_show(&progress, done > 0 ? (uint64_t)done : 0);
+		usleep(50000);
+	}
+	progress_end(&progress);
+	return goal > 0 && done >= goal ? 0 : complain("%lld of %lld bytes were populated within %u s", (long long)done, (long long)goal, FLOOR_S);
+}
+
 static int adopt(const struct bench_survive *b, struct bench_mortal *m, uint64_t page, uint64_t memory)
 {
 	struct pfs_key keys[BENCH_BATCH];
@@ -177,7 +195,7 @@ static int adopt(const struct bench_survive *b, struct bench_mortal *m, uint64_t
 	char note[128];
 	int r;
 
-	if (bench_chains_open(&chains, &m->daemon, "bench", RECORD_PAGES))
+	if (await_floor(m) || bench_chains_open(&chains, &m->daemon, "bench", RECORD_PAGES))
 		return 1;
 	bench_chain_keys(0, 0, BENCH_BATCH, keys);
 	r = bench_fill(&chains, b->pages / BENCH_BATCH, "filling");
