@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define TABLES_VERSION 4u
 #define TABLES_ALIGN 4096u
 
 static uint64_t check_word(uint64_t check, uint64_t word)

@@ -136,6 +136,7 @@ struct grant_entry {
 _Static_assert(sizeof(struct grant_entry) == 64, "one cache line");
 
 #define TABLES_MAGIC 0x5046535441423031ull /* "PFSTAB01" */
+#define TABLES_VERSION 4u /* that is written, and the only one that is read */
 
 struct tables_header { /* first page */
 	uint64_t magic;

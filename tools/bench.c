@@ -155,6 +155,7 @@ int command_bench(const struct command *self, int argc, char **argv)
 		{"bench view", "", "the mount: listing and looking at a million records, names that go", NULL, view},
 		{"bench disk", "", "the disk tier: writing and reading beside fio, restarts, the control path meanwhile", NULL,
 			bench_disk},
+		{"bench survive", "", "kills and upgrades: what clients wait for and lose", NULL, bench_survive},
 		{0},
 	};
 
