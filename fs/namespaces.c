@@ -15,6 +15,7 @@
 #include "fs/node.h"
 #include "fs/notifier.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/disk.h"
@@ -47,8 +48,8 @@ struct namespaces {
 	struct lock lock; /* LOCK_QUEUE; guards the rest */
 	struct lock_cond turn;
 	bool writing; /* somebody has the turn to write to the run folder */
-	uint64_t last_number;
-	unsigned count; /* not free */
+	uint64_t before; /* constant: the last number of an earlier serving process */
+	unsigned count;  /* not free */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -59,6 +60,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 	if (!n)
 		return NULL;
 	n->fs = fs;
+	n->before = atomic_load_explicit(&fs->will->namespaces, memory_order_relaxed);
 	lock_init(&n->lock, LOCK_QUEUE);
 	lock_cond_init(&n->turn);
 	return n;
@@ -129,7 +131,9 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 int namespaces_get(struct namespaces *n, uint64_t number, struct namespace_info *ret)
 {
 	lock_take(&n->lock);
-	return describe_and_drop(n, by_number(n, number), ret);
+	int r = describe_and_drop(n, by_number(n, number), ret);
+
+	return r && number <= n->before ? -ESTALE : r;
 }
 
 int namespaces_find(struct namespaces *n, const char *name, struct namespace_info *ret)
@@ -306,7 +310,7 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 	if (!r) {
 		n->count++;
 		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;
-		a->number = ++n->last_number;
+		a->number = will_number(&n->fs->will->namespaces);
 		snprintf(a->name, sizeof(a->name), "%s", name);
 		a->space = space;
 		a->access = *access;

@@ -249,9 +249,9 @@ static int fetch(struct fs *fs, struct look *look)
 	int r = 0;
 
 	if (node_is_record(kind) && !namespaces_of_low_bits(fs->namespaces, (uint32_t)number, &number))
-		return -ENOENT;
+		return fs->resumed ? -ESTALE : -ENOENT; /* perhaps a namespace's that was made anew since: to be looked up again */
 	if (kind == NODE_PAGE && !page_nodes_get(fs->page_nodes, number, &number, &look->key))
-		return -ENOENT;
+		return -ESTALE; /* an earlier serving process's: the kernel looks the name up again */
 	if (in_namespace(kind))
 		r = namespaces_get(fs->namespaces, number, &look->namespace);
 	if (r) {

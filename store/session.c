@@ -37,7 +37,7 @@ static int session_enlist(struct host *host, struct session *s, struct why *why)
 		for (s->slot = 0; host->sessions[s->slot]; s->slot++)
 			;
 		host->sessions[s->slot] = session_ref(s);
-		s->number = ++host->last_session * HOST_MAX_SESSIONS + s->slot;
+		s->number = (atomic_fetch_add(host->last_session, 1) + 1) * HOST_MAX_SESSIONS + s->slot;
 		s->space->sessions++;
 		host->session_count++;
 	}
