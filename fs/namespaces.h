@@ -9,7 +9,7 @@
  *   gone      rmdir
  *
  * Each has a number, never reused, by no later serving process either (fs/will.h), which its node ids carry: they stay the same when a
- * pending one becomes live. One that is made anew, empty, has another: its records' nodes are to be none of before. The
+ * pending one becomes live, and when the next serving process makes it again. The
  * space's serial is the store's own number. What is needed to make a live one again lies in the run folder
  * (fs/rundir.h), for the successor of a serving process that died; where it cannot be written, `unsaved` says why until
  * it can.

@@ -127,6 +127,15 @@ struct session *session_get(struct host *host, uint64_t number)
 	return s;
 }
 
+bool host_process_awaited(struct host *host, uint64_t number)
+{
+	struct session *s = session_get(host, number);
+	bool open = s;
+
+	session_unref(&s);
+	return open || quarantine_of_session(host, number) > 0; /* in this order: what is put there is put before the session goes */
+}
+
 uint64_t session_number(const struct session *session)
 {
 	return session->number;
