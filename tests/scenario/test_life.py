@@ -244,7 +244,7 @@ def test_it_gives_up_after_many_deaths(daemon, slower):
     for n in range(3):
         d.wait_ready(times=n + 1)
         os.kill(d.serving(), signal.SIGKILL)
-    wait_for(lambda: "in health why" in d.log(), 10 * slower, "the fallen mount")
+    wait_for(d.falls, 10 * slower, "the fallen mount")
     assert "giving up: the serving process died 3 times" in d.log()
     assert len(mounts_at(d.mount)) == 1
     assert d.stop()[0] == 1

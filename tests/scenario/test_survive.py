@@ -392,7 +392,7 @@ def fell(d, deaths):
     for n in range(deaths):
         d.wait_ready(times=n + 1)
         kill(d)
-    wait_for(lambda: "in health why" in d.log(), 30 * d.slower, "the fallen mount")
+    wait_for(d.falls, 30 * d.slower, "the fallen mount")
 
 
 def test_a_crash_loop_ends_in_the_fallen_mount(daemon, slower):
