@@ -363,6 +363,31 @@ def test_without_resending_the_mount_is_made_anew(daemon, slower):
     assert d.stop()[0] == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to write to the parent's memory")
+@pytest.mark.parametrize("at, words, restarts", [
+    (4096 + 36, "libfuse answers the kernel's INIT otherwise than before: max_write", 2),  # the serving process finds it
+    (0, "the kernel's INIT and the reply to it were not kept whole", 1)])                  # the parent does
+def test_a_connection_that_cannot_be_taken_over(survives, slower, at, words, restarts):
+    """What the kernel was told is not what the next one would say: it may not serve this connection."""
+    d = survives()
+    d.namespace(layout=LAYOUT)
+    folder = f"/proc/{d.process.pid}/fd"
+    [will] = [fd for fd in os.listdir(folder) if "prefixfs-will" in os.readlink(os.path.join(folder, fd))]
+    with open(os.path.join(folder, will), "r+b", buffering=0) as f:
+        init = f.read().index(bytes([104, 0, 0, 0, 26, 0, 0, 0]))  # length and opcode of INIT; the reply is 4 KiB behind
+        byte = os.pread(f.fileno(), 1, init + at)
+        os.pwrite(f.fileno(), bytes([byte[0] ^ 1]), init + at)
+    kill(d)
+    d.wait_ready(times=2)
+    assert words in d.log() and d.log().count("is mounted anew") == 1
+    assert os.listdir(d.path("ns")) == ["x"] and len(mounts_at(d.mount)) == 1
+    assert f"restarts: {restarts}" in d.read("health")
+    assert last_exit(d).startswith("reason: signal 9 (Killed)\n")
+    before = os.stat(d.mount).st_dev
+    kill_and_wait(d)
+    assert os.stat(d.mount).st_dev == before  # this one is as good as any
+
+
 def test_a_connection_that_was_ended_from_outside(daemon, slower):
     d = daemon("--deaths=1000")
     d.namespace(layout=LAYOUT)
