@@ -5,6 +5,7 @@
  * sizes and namespaces. One thread, jobs in order.
  */
 #include "store/host_private.h"
+#include "store/seating.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -55,6 +56,7 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	int r = 0;
 
 	index_make_entries_present(job->space->index, job->first_entry, job->slots);
+	seating_make_present(job->space, job->first_entry, job->slots);
 	if (job->populate)
 		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
 	if (r)

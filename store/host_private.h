@@ -119,12 +119,13 @@ struct quarantine {
 	struct quarantine *next;
 	struct space *space; /* referenced */
 	uint64_t session;
+	uint32_t seat;
 	uint32_t count;
 	uint32_t entries[];
 };
 /* Takes @entries, already ENTRY_QUARANTINED, until the process of @session is gone. Aborts when out of memory only after
- * leaking them: they are then counted for ever, never reused. */
-void quarantine_add(struct host *host, struct space *space, uint64_t session, const uint32_t *entries, uint32_t count);
+ * leaking them: they are then counted for ever, never reused, and the seat is not left. */
+void quarantine_add(struct session *session, const uint32_t *entries, uint32_t count);
 /* Slots that wait for the process of @session. */
 uint32_t quarantine_of_session(struct host *host, uint64_t session);
 void quarantine_free_session(struct host *host, uint64_t session);

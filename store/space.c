@@ -16,6 +16,7 @@
 #include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/seating.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
 
@@ -219,6 +220,7 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 
 static int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
 {
+	space->holds = memory_reserve(ranges->slots * sizeof(*space->holds), false);
 	struct slots_config slots = {
 		.layout = space->layout,
 		.tables = &space->tables,
@@ -226,6 +228,8 @@ static int space_index_new(struct space *space, const struct ranges *ranges, str
 		.segment_bytes = segment_bytes(space->segment),
 		.budget_bytes = space->floor_bytes,
 		.entry_limit = ranges->slots,
+		.holds = space->holds,
+		.told = !ranges->places,
 	};
 	struct index_config index = {
 		.layout = space->layout,
@@ -241,8 +245,11 @@ static int space_index_new(struct space *space, const struct ranges *ranges, str
 		.lost = ranges->places ? space_lost : NULL,
 		.lost_context = space,
 	};
-	int r = index_new(&index, &space->index, why);
+	int r;
 
+	if (!space->holds)
+		return why_set(why, ENOMEM, "namespace %s: no memory for the uses of its %u slots", space->name, ranges->slots);
+	r = index_new(&index, &space->index, why);
 	return r ? r : slots_new(&slots, &space->slots, why);
 }
 
@@ -391,6 +398,7 @@ void space_free(struct space *space)
 		balance_ask(space->host);
 	}
 	host_space_gone(space);
+	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
 	index_free(&space->index);
@@ -472,7 +480,7 @@ static void space_slot_freed(void *context, uint32_t entry)
 	if (space->tiering)
 		tiering_freed(space->tiering, entry);
 	else
-		slots_give(space->slots, entry);
+		slot_leaves(space, entry);
 }
 
 struct index_sink space_sink(struct space *space)
@@ -513,13 +521,6 @@ void space_group_free(struct space *space, uint32_t group)
 	atomic_store_explicit(&space->tables.groups[group - 1].state, GROUP_FREE, memory_order_release);
 	space->group_free[space->group_free_count++] = group - 1;
 	space->stats.groups_open--;
-}
-
-void space_unquarantine(struct space *space, uint32_t entry)
-{
-	lock_assert_held(&space->lock);
-	index_quarantine_end(space->index, entry);
-	slots_give(space->slots, entry);
 }
 
 void space_pin(struct space *space, uint32_t record)

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "index/index.h"
+#include "index/seats.h"
 #include "store/base/lock.h"
 #include "store/blobs.h"
 #include "store/host.h"
@@ -66,6 +67,11 @@ struct space {
 	struct stats stats;         /* (lock) */
 	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
+	uint32_t *holds;            /* (lock) [slots] uses of each: seating.h */
+	uint32_t seat_rests[SEATS]; /* (lock) slots that rest, by the seat they were told to */
+	uint64_t seats_over;        /* (lock) bit s: the session of seat s has ended, and some of its slots rest */
+	uint64_t seats_leaving;     /* (lock) bit s: its bits are being taken out of the words, the lowest seat's first, */
+	uint32_t sweep_at;          /* (lock) from this slot on */
 	uint32_t *group_free;       /* (lock) stack of free group numbers */
 	uint32_t group_free_count;  /* (lock) */
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
@@ -120,9 +126,6 @@ struct index_sink space_sink(struct space *space);
 /* Under the lock: a group number (as in entries: 1 + number), its table entry filled and PREPARED; 0 = all in use. */
 uint32_t space_group_new(struct space *space, const struct session *session, uint64_t plan, uint32_t number, uint32_t owner);
 void space_group_free(struct space *space, uint32_t group);
-
-/* Under the lock: the slot of a quarantined entry becomes free. */
-void space_unquarantine(struct space *space, uint32_t entry);
 
 /* Under the lock: pins and unpins with their count. */
 void space_pin(struct space *space, uint32_t record);

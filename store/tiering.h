@@ -90,7 +90,7 @@ struct tiering {
 	uint32_t place_first, place_count; /* entries */
 	uint32_t place_top, place_list;    /* never used from here on; used once: list through entry.record */
 	uint32_t places_used;
-	uint32_t *holds;                   /* [slots] */
+	uint32_t *holds;                   /* [slots] the space's */
 	uint64_t *clean;                   /* bitmap [slots] */
 	uint64_t *collapse;                /* bitmap [slots]: another share's slot has the same bytes: it goes when nobody holds it */
 	uint64_t *kept;                    /* bitmap [slots]: was clean, and its file is no good: tiering_alike finds it all the same */
