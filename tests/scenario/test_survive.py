@@ -56,7 +56,7 @@ def keep(d, space="hot"):
     d.namespace(space, LAYOUT)
     client = Client(d.path("ns", space, "ctl"), client_id=(U8 * 16)(*range(16)))
     client.acknowledge()
-    keys = [key("kept", i) for i in range(3)]
+    keys = [key(7, i) for i in range(3)]
     client.put(1, None, 192, keys, [value_of(k) for k in keys])
     return client, keys
 
@@ -81,9 +81,9 @@ def test_what_was_committed_is_there_after_a_death(survives):
     client, keys = keep(d)
     before = d.stats("hot")
     end = d.path("ns", "hot", "records", name_of(192, keys[2]))
-    os.setxattr(end, "user.prefixfs.pinned", b"1")
+    os.setxattr(end, "user.prefixfs.pin", b"1")
     inode = os.stat(end).st_ino
-    client.put_start(2, [(None, 64, [key("open")])])
+    client.put_start(2, [(None, 64, [key(8, 0)])])
     kill_and_wait(d)
     assert errno_of(client.probe, keys) == errno.ESTALE
     with again(d) as heir:
@@ -93,7 +93,7 @@ def test_what_was_committed_is_there_after_a_death(survives):
         assert stats["remnants"] == "1" and int(stats["remnant_slots"]) == 4 - 3
         assert stats["records"] == before["records"] and stats["pages"] == "3"
         assert stats["granted_bytes"] == before["granted_bytes"]
-        assert os.getxattr(end, "user.prefixfs.pinned") == b"1"
+        assert os.getxattr(end, "user.prefixfs.pin") == b"1"
         assert os.stat(end).st_ino == inode
         assert f"1 slots are kept for session {client.attached.session} of before" in d.read("health")
         with pytest.raises(Refused) as e:
@@ -116,7 +116,7 @@ def test_a_client_that_dies_frees_what_was_kept_for_it(survives, peer):
 
     def body(peer):
         client, keys = keep(d)
-        client.put_start(2, [(None, 64 * 40, [key("open", i) for i in range(40)])])
+        client.put_start(2, [(None, 64 * 40, [key(8, i) for i in range(40)])])
         peer.tell(client.attached.session)
         peer.listen()
 
@@ -131,7 +131,7 @@ def test_a_client_that_dies_frees_what_was_kept_for_it(survives, peer):
     wait_for(lambda: d.stats("hot")["remnants"] == "0", 10 * d.slower, "the slots of a client that is gone")
     assert d.stats("hot")["slots_owed"] == "0"
     with again(d) as heir:
-        assert_found(heir, [key("kept", i) for i in range(3)])
+        assert_found(heir, [key(7, i) for i in range(3)])
 
 
 class Load:
