@@ -95,6 +95,11 @@ size_t tables_bytes(const struct tables_config *config)
 	return tables_place(&tables, NULL);
 }
 
+void tables_seal_header(struct tables_header *header)
+{
+	__atomic_store_n(&header->check, header_check(header), __ATOMIC_RELEASE);
+}
+
 void tables_format(struct tables *tables, void *memory, const struct tables_config *config)
 {
 	assert(config->entries % TABLES_GRANT_ENTRIES == 0 && config->entries <= TABLES_MAX_ENTRIES);
@@ -121,7 +126,7 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 	h->segment_bytes = config->segment_bytes;
 	memcpy(h->identity, config->identity, sizeof(h->identity));
 	memcpy(h->fingerprint, config->fingerprint, sizeof(h->fingerprint));
-	__atomic_store_n(&h->check, header_check(h), __ATOMIC_RELEASE);
+	tables_seal_header(h);
 }
 
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why)

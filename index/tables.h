@@ -185,6 +185,9 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 /* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit, EPROTO: of another version. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
 
+/* The header's check is right from here on. For tables_format, and whoever damages tables on purpose. */
+void tables_seal_header(struct tables_header *header);
+
 enum tables_kind {
 	TABLES_KIND_HEADER = 1,
 	TABLES_KIND_ENTRY,

@@ -149,7 +149,7 @@ void slots_usage(const struct slots *slots, uint32_t class_index, uint32_t share
 /* ---- after a death, before anyone else knows the slots; in this order, the index is rebuilt after the first ------- */
 
 /* Drops grants of the tables that are torn, or contradict the layout, the segment or an earlier one, and those being populated of
- * which a slot is in use all the same. Returns how many. */
+ * which a slot is in use all the same. What is left of their entries is cleaned. Returns how many. */
 uint32_t slots_judge(struct slots *slots);
 /* Slots of ready grants that may be touched by somebody (seats.h) rest: those whose entry is free become ENTRY_QUARANTINED; those that
  * are that and may be touched by nobody become free, unless @read_into: a disk may still read into them. Returns how many rest. */

@@ -140,6 +140,31 @@ static bool judge_grant(struct slots *s, uint32_t id, struct why *why)
 	return true;
 }
 
+/* Entries [@from, @to) are of no grant: the next one that is cut there finds them unused. */
+static void clean_entries(struct tables *tables, uint32_t from, uint32_t to)
+{
+	for (uint32_t n = from; n < to; n++) {
+		if (tables->entries[n].state != ENTRY_FREE)
+			tables_entry_set_state(tables, n, ENTRY_FREE);
+		seats_clear(tables, n);
+	}
+}
+
+/* After a grant was dropped, of which nobody knows what it was: this fills holes of the file, which is rare. */
+static void clean_gaps(struct slots *s)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < s->grant_count; i++) {
+		const struct grant *g = &s->grants[s->by_entry[i]];
+
+		clean_entries(s->config.tables, at, g->first_entry);
+		clean_entries(s->config.tables, g->first_entry + g->slots, grant_entry_end(g));
+		at = grant_entry_end(g);
+	}
+	clean_entries(s->config.tables, at, s->config.entry_limit);
+}
+
 uint32_t slots_judge(struct slots *s)
 {
 	struct why why = WHY_INIT;
@@ -153,6 +178,8 @@ uint32_t slots_judge(struct slots *s)
 		drop_grant(s, id);
 		torn++;
 	}
+	if (torn)
+		clean_gaps(s);
 	for (uint32_t i = 0; i < s->grant_count; i++)
 		s->grants[s->by_offset[i]] = (struct grant){0};
 	s->grant_count = 0;
