@@ -114,10 +114,9 @@ def test_a_death_between_any_two_calls_of_a_plan(daemon, peer, slower):
             with Client(d.path("ns/x/ctl"), client_id=me) as again:
                 there = point not in ("attached", "prepared")
                 assert again.probe([k]).hits == there
-                if point != "attached":
-                    again.call("SETTLE", session=c.attached.session)
                 again.acknowledge()
                 if there:
+                    again.call("SETTLE", session=c.attached.session)
                     continue
                 again.put_start(1, [(None, 64, [k])])
                 mine = again.put_answers[0]
@@ -125,6 +124,8 @@ def test_a_death_between_any_two_calls_of_a_plan(daemon, peer, slower):
                 if point != "attached":
                     assert bytes(c.segment[offset:offset + 8192]) == value_of(k)
                 again.put_end("PUT_ABORT", 1)
+                if point != "attached":
+                    again.call("SETTLE", session=c.attached.session)
         wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
 
 
