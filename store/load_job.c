@@ -36,8 +36,7 @@ static bool keep_alike(struct tiering *t, uint32_t place)
 		return false;
 	if (tiering_is_clean(t, slot))
 		tiering_make_dirty(t, slot);
-	tiering_file(t, record)->flags |= TIERING_STALE;
-	tiering_consider(t, record);
+	tiering_file_stale(t, record);
 	return true;
 }
 
@@ -395,7 +394,7 @@ static void note_alias(struct tiering *t, const struct load_job *job)
 	if (job->read.alias_good)
 		f->flags |= TIERING_ALIAS_SURE;
 	else
-		f->alias = TIERING_ALIAS_UNKNOWN;
+		tiering_file_alias_unknown(t, job->record);
 }
 
 /* From a worker, without a lock. */
