@@ -123,7 +123,9 @@ static void end(struct disk *disk, bool ops_too)
 		disk_worker_end(&disk->worker[i]);
 	if (disk->ops && ops_too)
 		disk->ops->table->free(&disk->ops);
-	closep(&disk->lock_fd); /* and the lock goes */
+	if (disk->lock_fd >= 0)
+		flock(disk->lock_fd, LOCK_UN); /* rings that are gone keep it open for a moment */
+	closep(&disk->lock_fd);
 	closep(&disk->fd);
 	lock_destroy(&disk->lock);
 	free(disk->path);

@@ -49,7 +49,9 @@ int host_disk_open(struct host *host, struct why *why)
 	if (!c->disk_path)
 		return 0;
 	r = disk_new(&config, &host->disk, &refused);
-	if (r == -EWOULDBLOCK || r == -EINVAL)
+	if (r == -EWOULDBLOCK && c->disk_late)
+		why_set(&refused, EWOULDBLOCK, "%s: what the process before gave to the disk has not ended in 2 s; its lock is held", c->disk_path);
+	else if (r == -EWOULDBLOCK || r == -EINVAL)
 		return why_set(why, -r, "%s", refused.text);
 	if (r) {
 		snprintf(host->disk_text, sizeof(host->disk_text), "%.*s", (int)sizeof(host->disk_text) - 1, refused.text);
