@@ -50,12 +50,18 @@ enum guest_kind {
 	GUEST_PROCESS
 };
 
+/* A session that a process attached. */
+struct attached {
+	uint64_t number;
+	char space[HOST_MAX_NAME + 1];
+};
+
 /* Something in the epoll set. */
 struct guest {
 	enum guest_kind kind;
 	int fd;
 	pid_t pid;          /* PROCESS: 0 = unknown here, of another pid namespace */
-	uint64_t *sessions; /* PROCESS: those that it attached */
+	struct attached *sessions; /* PROCESS: those that it attached, and that are open or have something in quarantine */
 	unsigned session_count, session_capacity;
 	uint64_t deadline_ns;      /* CONNECTION */
 	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
@@ -131,19 +137,43 @@ static struct guest *process_find(struct doorman *d, pid_t pid)
 	return NULL;
 }
 
-static int process_add_session(struct guest *guest, uint64_t session)
+static void drop_session(struct doorman *d, const struct attached *a)
 {
+	keeper_send(d->fs->keeper, KEEPER_DROP, "session", a->space, a->number, -1);
+}
+
+/* A process that attaches again and again: those sessions of it that nobody asks about any more go. */
+static void process_forget_ended(struct doorman *d, struct guest *guest)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < guest->session_count; i++) {
+		if (host_process_awaited(d->fs->host, guest->sessions[i].number))
+			guest->sessions[left++] = guest->sessions[i];
+		else
+			drop_session(d, &guest->sessions[i]);
+	}
+	guest->session_count = left;
+}
+
+/* The parent has the process's descriptor under each of its sessions. */
+static int process_add_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+{
+	if (guest->session_count == guest->session_capacity)
+		process_forget_ended(d, guest);
 	if (guest->session_count == guest->session_capacity) {
 		unsigned capacity = guest->session_capacity ? 2 * guest->session_capacity : 4;
-		uint64_t *more = realloc(guest->sessions, capacity * sizeof(*more));
+		struct attached *more = realloc(guest->sessions, capacity * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
 		guest->sessions = more;
 		guest->session_capacity = capacity;
 	}
-	guest->sessions[guest->session_count++] = session;
-	return 0;
+	struct attached *a = &guest->sessions[guest->session_count++];
+	a->number = number;
+	snprintf(a->space, sizeof(a->space), "%s", space);
+	return keeper_send(d->fs->keeper, KEEPER_KEEP, "session", space, number, guest->fd);
 }
 
 struct doorman *doorman_new(struct fs *fs, int listener)
@@ -342,16 +372,12 @@ static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *h
 	uint64_t number = session_number(*session);
 	struct guest *guest = process_find(d, peer->who.pid);
 	bool known = guest;
-	if (!known) {
-		keeper_send(d->fs->keeper, KEEPER_KEEP, "session", "", number, peer->pidfd);
+	if (!known)
 		guest = guest_new(d, GUEST_PROCESS, STEAL_FD(peer->pidfd));
-	}
-	r = guest ? process_add_session(guest, number) : -errno;
+	r = guest ? process_add_session(d, guest, number, space_name(session_space(*session))) : -errno;
 	if (guest)
 		guest->pid = peer->who.pid;
 	if (r) {
-		if (!known)
-			keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", number, -1);
 		if (guest && !known)
 			guest_end(d, guest);
 		session_release(*session);
@@ -428,10 +454,10 @@ static void process_gone(struct doorman *d, struct guest *guest)
 {
 	log_debug("process %d is gone, with %u sessions", (int)guest->pid, guest->session_count);
 	for (unsigned i = 0; i < guest->session_count; i++) {
-		host_process_gone(d->fs->host, guest->sessions[i]);
-		calls_end_session(d->fs->calls, guest->sessions[i]);
+		host_process_gone(d->fs->host, guest->sessions[i].number);
+		calls_end_session(d->fs->calls, guest->sessions[i].number);
+		drop_session(d, &guest->sessions[i]);
 	}
-	keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", guest->sessions[0], -1);
 	guest_end(d, guest);
 }
 

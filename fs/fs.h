@@ -69,11 +69,12 @@ struct fs {
 	struct fuse_session *session;
 	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
 	_Atomic uint64_t ctls[HOST_MAX_SESSIONS];
-	_Atomic uint64_t listings; /* directories opened so far */
+	_Atomic uint64_t listings; /* directories opened so far, above the epoch's */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
 	_Atomic bool hurry;    /* nothing is to be written down any more */
+	bool resumed;          /* the connection is a predecessor's; constant once loops run */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int populated;         /* eventfd: a namespace has its floor; the doorman reads it */
 	int over;              /* eventfd: readable once the end has come; never read */

@@ -10,11 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fs/connection.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
 #include "fs/notifier.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/disk.h"
@@ -47,8 +49,8 @@ struct namespaces {
 	struct lock lock; /* LOCK_QUEUE; guards the rest */
 	struct lock_cond turn;
 	bool writing; /* somebody has the turn to write to the run folder */
-	uint64_t last_number;
-	unsigned count; /* not free */
+	uint64_t before; /* constant: the last number of an earlier serving process */
+	unsigned count;  /* not free */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -59,6 +61,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 	if (!n)
 		return NULL;
 	n->fs = fs;
+	n->before = atomic_load_explicit(&fs->will->namespaces, memory_order_relaxed);
 	lock_init(&n->lock, LOCK_QUEUE);
 	lock_cond_init(&n->turn);
 	return n;
@@ -129,7 +132,9 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 int namespaces_get(struct namespaces *n, uint64_t number, struct namespace_info *ret)
 {
 	lock_take(&n->lock);
-	return describe_and_drop(n, by_number(n, number), ret);
+	int r = describe_and_drop(n, by_number(n, number), ret);
+
+	return r && number <= n->before ? -ESTALE : r;
 }
 
 int namespaces_find(struct namespaces *n, const char *name, struct namespace_info *ret)
@@ -204,22 +209,22 @@ static void end_writing(struct namespaces *n)
 	lock_drop(&n->lock);
 }
 
-/* "uid gid mode floor", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
- * whatever order they return. */
-static int write_space(struct namespaces *n, const char *name, struct space *space)
+/* "uid gid mode floor number", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
+ * whatever order they return; the number, so that its folders are what they were. */
+static int write_space(struct namespaces *n, const struct namespace_info *info)
 {
 	struct space_access access;
 	char file[HOST_MAX_NAME + 8];
 	cleanup(freep) char *text = NULL;
 
-	space_access(space, &access);
-	int bytes = asprintf(&text, "%u %u %o %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
-		space_floor_bytes(space), space_layout(space)->json);
+	space_access(info->space, &access);
+	int bytes = asprintf(&text, "%u %u %o %" PRIu64 " %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
+		space_floor_bytes(info->space), info->number, space_layout(info->space)->json);
 	if (bytes < 0) {
 		text = NULL;
 		return -ENOMEM;
 	}
-	file_name(name, file);
+	file_name(info->name, file);
 	return rundir_write(&n->fs->dir, file, text, (size_t)bytes);
 }
 
@@ -230,7 +235,7 @@ static void remember(struct namespaces *n, uint64_t number)
 
 	begin_writing(n);
 	if (namespaces_get(n, number, &info) == 0 && info.space) {
-		int error = -write_space(n, info.name, info.space);
+		int error = -write_space(n, &info);
 
 		lock_take(&n->lock);
 		struct namespace *a = by_number(n, number); /* it is removed in a turn of its own */
@@ -286,6 +291,7 @@ static void forget(struct namespaces *n, uint64_t number, const char *name)
 
 /* ---- making -------------------------------------------------------------------------------------------------- */
 
+/* With *number, or where that is 0 the next one. */
 static int add(struct namespaces *n, const char *name, const struct space_access *access, struct space *space,
 	uint64_t *number, struct why *why)
 {
@@ -306,7 +312,7 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 	if (!r) {
 		n->count++;
 		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;
-		a->number = ++n->last_number;
+		a->number = *number ? *number : will_number(&n->fs->will->namespaces);
 		snprintf(a->name, sizeof(a->name), "%s", name);
 		a->space = space;
 		a->access = *access;
@@ -322,6 +328,7 @@ int namespaces_make(
 {
 	int r = host_check_name(name, strlen(name), why);
 
+	*number = 0;
 	return r ? r : add(n, name, access, NULL, number, why);
 }
 
@@ -344,7 +351,7 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	long bytes = rundir_read(&n->fs->dir, file, text, LAYOUT_MAX_JSON + 128);
 	if (bytes < 0)
 		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
-	if (sscanf(text, "%u %u %o %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &begin) < 4 || !begin)
+	if (sscanf(text, "%u %u %o %" SCNu64 " %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &number, &begin) < 5 || !begin)
 		return why_set(why, EINVAL, "%s: damaged", file);
 	r = layout_parse(text + begin, (size_t)bytes - (size_t)begin, &layout, why);
 	if (!r)
@@ -430,7 +437,7 @@ static void restore_found(struct namespaces *n, struct found_one *one)
 	struct why why = WHY_INIT;
 	struct space *space = NULL;
 	char folder[DISK_DIR_NAME_BYTES];
-	uint64_t number;
+	uint64_t number = 0;
 
 	one->layout = NULL;
 	disk_dir_name(folder, layout);
@@ -648,6 +655,21 @@ static int judge(struct namespaces *n, const struct namespace_info *info, const 
 	return r ? r : host_space_create(n->fs->host, info->name, layout, &info->access, space, why);
 }
 
+/* Is it the text that has made the namespace? Its writer died before the answer, and it is sent again. */
+static bool has_made_it(struct namespaces *n, uint64_t number, const char *text, size_t bytes)
+{
+	struct namespace_info info;
+	struct layout *layout = NULL;
+	struct why why = WHY_INIT;
+
+	if (namespaces_get(n, number, &info))
+		return false;
+	bool same = info.space && layout_parse(text, bytes, &layout, &why) == 0 && !strcmp(layout->json, space_layout(info.space)->json);
+	layout_free(&layout);
+	space_unref(&info.space);
+	return same;
+}
+
 int namespaces_write_layout(
 	struct namespaces *n, uint64_t number, uint64_t offset, const char *text, size_t bytes, struct why *why)
 {
@@ -655,9 +677,11 @@ int namespaces_write_layout(
 	struct namespace_info info;
 	struct space *space = NULL;
 
+	if (!offset && connection_resent() && has_made_it(n, number, text, bytes))
+		return 0;
 	lock_take(&n->lock);
 	struct namespace *a = by_number(n, number);
-	int r = a ? gather(a, offset, text, bytes, &copy, why) : why_set(why, ENOENT, "the namespace is gone");
+	int r = a ? gather(a, offset, text, bytes, &copy, why) : why_set(why, number <= n->before ? ESTALE : ENOENT, "the namespace is gone");
 	if (a && r < 0 && r != -EBUSY && a->state == NAMESPACE_PENDING) {
 		a->error = *why;
 		a->bytes = 0;

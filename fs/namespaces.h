@@ -8,7 +8,8 @@
  *   LIVE      it has everything; its layout can only be read
  *   gone      rmdir
  *
- * Each has a number, never reused, which its node ids carry: they stay the same when a pending one becomes live. The
+ * Each has a number, never reused, by no later serving process either (fs/will.h), which its node ids carry: they stay the same when a
+ * pending one becomes live, and when the next serving process makes it again. The
  * space's serial is the store's own number. What is needed to make a live one again lies in the run folder
  * (fs/rundir.h), for the successor of a serving process that died; where it cannot be written, `unsaved` says why until
  * it can.
@@ -40,7 +41,7 @@ void namespaces_free(struct namespaces **namespaces);
  * what was written; without one they are empty. Logs what cannot be. */
 void namespaces_restore(struct namespaces *namespaces);
 
-/* 0 with *ret filled, or -ENOENT. The caller drops the space with space_unref. */
+/* 0 with *ret filled, or -ENOENT; by a number of an earlier serving process -ESTALE. The caller drops the space with space_unref. */
 int namespaces_get(struct namespaces *namespaces, uint64_t number, struct namespace_info *ret);
 int namespaces_find(struct namespaces *namespaces, const char *name, struct namespace_info *ret);
 /* The first one whose number is above @after. */

@@ -23,6 +23,7 @@
 #include "fs/errands.h"
 #include "fs/fs.h"
 #include "fs/handles.h"
+#include "fs/heirlooms.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
@@ -37,7 +38,17 @@
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
-#define END_MS 500 /* for taking everything apart after the last answer; SERVE_DISK_END_MS more with a disk */
+#define END_MS 500   /* for taking everything apart after the last answer */
+#define GIVE_MS 5000 /* for what the parent holds */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true /* it has something to say of a fault */
+#else
+#define SANITIZED false
+#endif
+
+#define HANDLES (HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS + PASSTHROUGH_OPENS)
+_Static_assert(HANDLES <= WILL_HANDLES, "each sleeper in poll(2) has its place in the will");
 
 void fs_end(struct fs *fs)
 {
@@ -167,6 +178,8 @@ static int open_host(struct fs *fs, struct why *why)
 		.disk_late = fs->restarts > 0,
 		.disk_fault = c->disk_fault[0] ? c->disk_fault : NULL,
 		.expire_s = c->expire,
+		.last_session = &fs->will->sessions,
+		.last_serial = &fs->will->serials,
 		.events = {.context = fs,
 			.note = on_note,
 			.changed = on_changed,
@@ -203,16 +216,18 @@ __attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level l
 			"fuse: %s", line);
 }
 
-static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
+/* The parts that hold no memory of clients. */
+static int open_parts(struct fs *fs, int listener, struct why *why)
 {
-	int r;
+	uint32_t epoch = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
 
 	fs->populated = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS + PASSTHROUGH_OPENS);
-	fs->page_nodes = page_nodes_new();
+	fs->handles = handles_new(HANDLES, epoch);
+	fs->page_nodes = page_nodes_new(epoch);
+	fs->listings = (uint64_t)epoch << 48;
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
 	fs->watch = watch_new(fs);
@@ -227,15 +242,63 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->passthrough ||
 		!fs->carriers || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
-	check_budget(fs);
-	r = open_host(fs, why);
+	return 0;
+}
+
+/* What the parent holds, the store, the namespaces: what is handed on and taken by none of them is let go of. */
+static int open_memory(struct fs *fs, struct why *why)
+{
+	struct heirlooms heirlooms;
+	int r = heirlooms_receive(fs->keeper, GIVE_MS, &heirlooms, why);
+
 	if (r)
 		return r;
-	namespaces_restore(fs->namespaces);
+	check_budget(fs);
+	r = open_host(fs, why);
+	if (!r)
+		namespaces_restore(fs->namespaces);
+	if (!r)
+		heirlooms_end(&heirlooms, fs->keeper);
 	fs->populating = fs->restarts > 0; /* as the parent takes it */
-	fs_tell_populating(fs);
+	if (!r)
+		fs_tell_populating(fs);
+	return r;
+}
+
+/* The kernel's connection: a new one, whose INIT is still to come (loop.c), or the predecessor's. -EPROTO: the mount is to be made anew. */
+static int open_connection(struct fs *fs, int fuse, struct why *why)
+{
+	enum connection_state state = connection_judge(fs->will, fs->device, why);
+
 	fuse_set_log_func(log_fuse);
-	return connection_open(fs, &fs_ops, fuse, why);
+	if (state == CONNECTION_DIFFERENT)
+		return -EPROTO;
+	int r = connection_open(fs, &fs_ops, fuse, why);
+	if (r || state == CONNECTION_NEW)
+		return r;
+	r = connection_replay(fs, why);
+	if (r)
+		return -EPROTO;
+	fs->resumed = true;
+	r = connection_resend(fuse, why);
+	connection_wake_polls(fuse, fs->will);
+	return r;
+}
+
+/* In this order, since what is there is not to change under a request. */
+static int open_all(struct fs *fs, int fuse, int listener, bool *remount, struct why *why)
+{
+	int r = rundir_init(&fs->dir, fs->config->run_dir, fs->config->mountpoint, why);
+
+	if (!r)
+		r = open_parts(fs, listener, why);
+	if (!r)
+		r = open_memory(fs, why);
+	if (r)
+		return r;
+	r = open_connection(fs, fuse, why);
+	*remount = r == -EPROTO;
+	return r;
 }
 
 /* ---- writing down -------------------------------------------------------------------------------------------- */
@@ -325,7 +388,7 @@ static void close_parts(struct fs *fs)
 	closep(&fs->populated);
 	closep(&fs->over);
 	closep(&fs->leave);
-	closep(&fs->keeper);
+	/* The channel ends with the process: the next one starts then. */
 }
 
 static void wait_for_the_end(struct fs *fs)
@@ -416,7 +479,16 @@ static int inherit(struct fs *fs, const char *serve, int *fuse, int *listener, s
 	fcntl(*listener, F_SETFD, FD_CLOEXEC);
 	int r = will_map(will, &fs->will, why);
 	closep(&will);
-	return r ? r : will_catch(fs->will, true, why);
+	return r ? r : will_catch(fs->will, fs->config->core || SANITIZED, why);
+}
+
+/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they mean. */
+static void ignore_signals(void)
+{
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
 }
 
 int serve_run(const struct config *config)
@@ -424,37 +496,33 @@ int serve_run(const struct config *config)
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
 	struct limit limit;
-	int fuse, listener, status = 0;
+	bool remount = false;
+	int fuse, listener, r = -ENOMEM, status = 0;
 
 	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
-	int r = fs ? inherit(fs, config->serve, &fuse, &listener, &why) : why_set(&why, ENOMEM, "no memory for the serving process");
+	if (fs) {
+		fs->config = config;
+		r = inherit(fs, config->serve, &fuse, &listener, &why);
+	}
 	if (r) {
-		log_error("%s", why.text);
+		log_error("%s", fs ? why.text : "no memory for the serving process");
 		free(fs);
 		return SERVE_EXIT_REFUSED;
 	}
-	signal(SIGPIPE, SIG_IGN);
-	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they
-	 * mean. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
-	fs->config = config;
+	ignore_signals();
 	fs->started_ns = clock_now_ns();
-	r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
-	if (!r)
-		r = open_parts(fs, fuse, listener, &why);
+	r = open_all(fs, fuse, listener, &remount, &why);
 	if (!r)
 		r = serve(fs, &why);
 	if (atomic_load(&fs->orphaned))
 		status = 1;
 	if (r) {
-		log_error("%s", why.text);
-		status = SERVE_EXIT_REFUSED;
+		log_line(remount ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s", why.text);
+		status = remount ? SERVE_EXIT_REMOUNT : SERVE_EXIT_REFUSED;
 	}
 	if (atomic_load(&fs->orphaned))
 		rundir_remove(&fs->dir, true);
-	limit_begin(&limit, status, END_MS + (config->disk[0] ? SERVE_DISK_END_MS : 0));
+	limit_begin(&limit, status, END_MS);
 	close_parts(fs);
 	free(fs);
 	limit_end(&limit);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fs/client/prefixfs_abi.h"
+#include "fs/connection.h"
 #include "fs/health.h"
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
@@ -113,6 +114,7 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
 	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
+	fprintf(to, "after a death: %s\n", connection_survives(fs->will) && fs->config->resend ? "the mount stays" : "it is mounted anew");
 	if (fs->last_exit[0])
 		fprintf(to, "last exit: %s\n", fs->last_exit);
 	if (fs->budget.error)

@@ -60,7 +60,7 @@ struct will {
 	_Atomic uint32_t epoch;            /* of the serving process that lives: counts them from 1; at most 65,535 */
 	_Atomic uint32_t phase;            /* enum will_phase */
 	/* Raised before a number is given out, so that no successor gives it again. Any thread. */
-	_Atomic uint64_t sessions;         /* last number under sessions/ */
+	_Atomic uint64_t sessions;         /* of the last session, from which its number under sessions/ is made */
 	_Atomic uint64_t namespaces;       /* last number of a namespace in node ids */
 	_Atomic uint64_t serials;          /* last serial of a space */
 	/* The tick of each second raises it: a serving process in which it stands still for watchdog_s hangs, or was stopped. */

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define TABLES_VERSION 4u
 #define TABLES_ALIGN 4096u
 
 static uint64_t check_word(uint64_t check, uint64_t word)
@@ -137,7 +136,7 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 			(unsigned long long)TABLES_MAGIC);
 	if (h->version != TABLES_VERSION)
 		return why_set(
-			why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
+			why, EPROTO, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
 	if (h->check != header_check(h))
 		return why_set(why, EINVAL, "the header of the tables has check %#llx, its content %#llx",
 			(unsigned long long)h->check, (unsigned long long)header_check(h));

@@ -28,6 +28,8 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 	if (!host)
 		return why_set(why, ENOMEM, "no memory for the host's tables");
 	host->config = *config;
+	host->last_serial = config->last_serial ? config->last_serial : &host->own_serial;
+	host->last_session = config->last_session ? config->last_session : &host->own_session;
 	lock_init(&host->lock, LOCK_HOST);
 	lock_cond_init(&host->gone);
 	budget_init(&host->budget, config->memory_bytes);
@@ -262,7 +264,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 			r = await_going(host, name, layout, why);
 			r = r ? r : host_may_create(host, name, layout, why); /* the lock was not held meanwhile */
 		}
-		serial = r ? 0 : ++host->last_serial;
+		serial = r ? 0 : (uint32_t)(atomic_fetch_add(host->last_serial, 1) + 1);
 		lock_drop(&host->lock);
 	}
 	if (r) {

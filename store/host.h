@@ -8,6 +8,7 @@
 #ifndef PREFIXFS_STORE_HOST_H
 #define PREFIXFS_STORE_HOST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -108,6 +109,8 @@ struct host_config {
 	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
 	struct disk_ops *disk_ops;  /* for tests: what the engine is to use, its own from then on; or NULL */
 	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
+	/* The last numbers that were given out, by whoever was host here before too; raised before one is. NULL: counted from 1. Borrowed. */
+	_Atomic uint64_t *last_session, *last_serial;
 	struct host_events events;
 };
 

@@ -32,9 +32,10 @@ struct host {
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
 	uint32_t space_count;                          /* (lock) */
-	uint32_t last_serial;                          /* (lock) */
+	_Atomic uint64_t own_serial, own_session;      /* where config.last_serial and last_session are NULL */
+	_Atomic uint64_t *last_serial;                 /* constant; written under the lock */
 	struct session *sessions[HOST_MAX_SESSIONS];   /* (lock) each holds a reference while it is open */
-	uint64_t last_session;                         /* (lock) a session's number is this x HOST_MAX_SESSIONS + slot */
+	_Atomic uint64_t *last_session;                /* likewise; a session's number is this x HOST_MAX_SESSIONS + slot */
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
 	struct space *going;                           /* (lock) removed ones with a disk, until memory and folder are given back */

@@ -37,7 +37,7 @@ static int session_enlist(struct host *host, struct session *s, struct why *why)
 		for (s->slot = 0; host->sessions[s->slot]; s->slot++)
 			;
 		host->sessions[s->slot] = session_ref(s);
-		s->number = ++host->last_session * HOST_MAX_SESSIONS + s->slot;
+		s->number = (atomic_fetch_add(host->last_session, 1) + 1) * HOST_MAX_SESSIONS + s->slot;
 		s->space->sessions++;
 		host->session_count++;
 	}
@@ -125,6 +125,15 @@ struct session *session_get(struct host *host, uint64_t number)
 	s = s && s->number == number ? session_ref(s) : NULL;
 	lock_drop(&host->lock);
 	return s;
+}
+
+bool host_process_awaited(struct host *host, uint64_t number)
+{
+	struct session *s = session_get(host, number);
+	bool open = s;
+
+	session_unref(&s);
+	return open || quarantine_of_session(host, number) > 0; /* in this order: what is put there is put before the session goes */
 }
 
 uint64_t session_number(const struct session *session)

@@ -51,6 +51,8 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 void session_release(struct session *session);
 /* The process that attached session @number is gone: the session ends if it had not, its quarantine is freed. */
 void host_process_gone(struct host *host, uint64_t number);
+/* Does anything wait for the end of that process? False: the session has ended and nothing of it is in quarantine. */
+bool host_process_awaited(struct host *host, uint64_t number);
 /* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens, lets go what
  * resets left. About once a second. */
 void host_maintain(struct host *host);
