@@ -57,7 +57,7 @@ void load_lose(struct tiering *t, uint32_t place)
 	index_record_name(space->index, e->record, &event.consumed, &event.endpoint);
 	space_note(space, &event);
 	if (ring_is(t, e->record))
-		ring_lose(t, e->record);
+		ring_lose(space, e->record, &sink);
 	if (tiering_has_value(t, place))
 		index_value_drop(space->index, place, false, &sink);
 }
@@ -80,7 +80,7 @@ static void lose_copy(struct tiering *t, uint32_t record, uint32_t page, uint32_
 		return;
 	t->space->stats.loads_failed++;
 	if (ring_is(t, record))
-		ring_lose(t, record);
+		ring_lose(t->space, record, &sink);
 	if (tiering_has_value(t, entry))
 		index_value_drop(t->space->index, entry, false, &sink);
 }

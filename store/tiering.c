@@ -13,6 +13,7 @@
 #include "store/base/killpoint.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/reconcile.h"
 #include "store/viewed.h"
 
 /* ---- what is known about a record ------------------------------------------------------------------------------- */
@@ -135,18 +136,23 @@ static uint32_t *clean_of(struct tiering *t, uint32_t slot, const struct record_
 	return &t->class[t->space->tables.entries[slot].class_index].clean[f - t->files];
 }
 
-static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
+static void clean_count(struct tiering *t, uint32_t slot, struct record_file *f)
 {
 	uint64_t bytes = slots_slot_bytes(t->space->slots, slot);
 
-	assert(!tiering_is_clean(t, slot));
-	files_set_clean(&t->space->tables, slot, true);
-	t->kept[slot / 64] &= ~(1ull << slot % 64);
 	t->clean_bytes += bytes;
 	t->held_clean_bytes += t->holds[slot] ? bytes : 0;
 	f->held += t->holds[slot] > 0;
 	f->clean++;
 	*clean_of(t, slot, f) += 1;
+}
+
+static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
+{
+	assert(!tiering_is_clean(t, slot));
+	files_set_clean(&t->space->tables, slot, true);
+	t->kept[slot / 64] &= ~(1ull << slot % 64);
+	clean_count(t, slot, f);
 }
 
 void tiering_unclean(struct tiering *t, uint32_t slot, struct record_file *f)
@@ -185,6 +191,20 @@ void tiering_make_dirty(struct tiering *t, uint32_t slot)
 	t->kept[slot / 64] |= 1ull << slot % 64;
 	f->dirty++;
 	t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
+}
+
+void tiering_count(struct tiering *t, uint32_t slot)
+{
+	struct record_file *f = file_of_value(t, slot);
+
+	lock_assert_held(&t->space->lock);
+	if (tiering_is_clean(t, slot)) {
+		clean_count(t, slot, f);
+		consider_resident(t, slot);
+	} else {
+		f->dirty++;
+		t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
+	}
 }
 
 void tiering_committing(struct tiering *t, uint32_t entry)
@@ -438,6 +458,7 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	} else {
 		disk_dir_close(&t->dir, false);
 	}
+	reconcile_free(&t->reconcile);
 	viewed_free(t);
 	loads_free(t);
 	spill_free(t);

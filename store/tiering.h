@@ -26,6 +26,7 @@
 #include "index/catalogue.h"
 #include "index/files.h"
 #include "index/policy.h"
+#include "store/adopt.h"
 #include "store/disk.h"
 #include "store/space.h"
 
@@ -85,6 +86,8 @@ struct tiering_class {
 	uint32_t *clean;         /* [records] clean values; both through tiering_file */
 };
 
+struct reconcile;
+
 struct tiering {
 	struct space *space;
 	struct disk *disk;
@@ -123,6 +126,7 @@ struct tiering {
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
 	struct viewed *viewed;             /* viewed.c */
+	struct reconcile *reconcile;       /* reconcile.c, after an adoption: set before others know the space; the mover's */
 	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
@@ -198,6 +202,8 @@ void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: pl
 /* The value of @slot, which is dirty, is in its record's file from now on; and the other way round. */
 void tiering_make_clean(struct tiering *t, uint32_t slot);
 void tiering_make_dirty(struct tiering *t, uint32_t slot);
+/* The committed value of @slot, which a predecessor left there, counts as its bit says. */
+void tiering_count(struct tiering *t, uint32_t slot);
 /* The value of @slot is not clean any more, @f being its record's file until now. */
 void tiering_unclean(struct tiering *t, uint32_t slot, struct record_file *f);
 /* The slot that has the bytes of @place's value: that of a share whose bytes the file has for both (P6), while that one is in memory
@@ -294,8 +300,8 @@ bool ring_is(const struct tiering *t, uint32_t record);
 /* All of the group that is in memory leaves it; 0: something of it is dirty or held, or there are too few places. Returns values, and bytes
  * of slots. */
 uint32_t ring_demote(struct tiering *t, uint32_t record, uint64_t *bytes);
-/* A value of the group cannot be read: every value of it goes, held slots when nobody holds them any more. */
-void ring_lose(struct tiering *t, uint32_t record);
+/* A value of the group cannot be read: every value of it goes, held slots when nobody holds them any more. Of any namespace. */
+void ring_lose(struct space *space, uint32_t record, const struct index_sink *sink);
 
 /* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
 
@@ -352,6 +358,20 @@ void mover_bury(struct space *space);
 /* Fills the index from catalogue and listing, or from the files. Before anyone else knows the space; blocks. */
 int tiering_restart(struct tiering *t, struct why *why);
 int tiering_open_catalogue(struct tiering *t, struct why *why);
+
+/* ---- disk_adopt.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Instead of tiering_restart, where the tables are a predecessor's (step 7 of store/adopt.h): what is clean, dirty and on disk is what rows
+ * and bits say; a place that no row covers goes; trims that are owed are given, what is dirty is in the order of what is to be written; a
+ * reset that namespace.json knows and the tables do not is finished; what the folder and the catalogue have is compared behind
+ * (store/reconcile.h). After index_rebuild and slots_rebuild; holds may have been taken since. @adoption: its progress, NULL = none. Adds
+ * to @report. Opens, lists and reads nothing; takes as long as there are records, granted slots and places. Without the lock, before
+ * anyone else knows the space. ENOMEM. */
+int tiering_adopt(struct tiering *t, const struct adoption *adoption, struct adopt_report *report, struct why *why);
+/* The same where the disk's lock did not come, or there is no disk any more: values in places [@first, + @count) go, no row and no bit says
+ * anything. The space has no tiering. */
+void tiering_adopt_none(struct space *space, uint32_t first, uint32_t count, struct adopt_report *report);
+
 /* namespace.json: what a restart makes the namespace from. Written at its making and when its access changes. Blocks. */
 int tiering_save_space(struct space *space, struct why *why);
 /* The same with the next generation, before a reset begins it: what is on disk of older ones is found by no restart any more. Without
