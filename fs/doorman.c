@@ -22,6 +22,7 @@
 #include "fs/log.h"
 #include "fs/mount.h"
 #include "fs/namespaces.h"
+#include "fs/process.h"
 #include "fs/watch.h"
 #include "fs/will.h"
 #include "store/base/cleanup.h"
@@ -364,8 +365,8 @@ static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *h
 	int *segment, int *buffer, struct why *why)
 {
 	struct host *host = d->fs->host;
-	int r = session_welcome(host, hello->token, peer->who.pid, peer->who.uid, peer->who.gid, peer->groups,
-		peer->group_count, session, segment, buffer, why);
+	int r = session_welcome(host, hello->token, peer->who.pid, process_number(peer->pidfd, peer->who.pid), peer->who.uid,
+		peer->who.gid, peer->groups, peer->group_count, session, segment, buffer, why);
 
 	if (r)
 		return r;

@@ -29,7 +29,12 @@ static int attach(struct call *call)
 	struct fs *fs = fuse_req_userdata(call->req);
 	struct space *space = ctl_space(call->ctl);
 	const struct layout *layout = space_layout(space);
-	struct session_attach s = {.rank = a->rank, .node = a->node, .call_buffer_bytes = a->call_buffer_bytes};
+	struct session_attach s = {
+		.rank = a->rank,
+		.node = a->node,
+		.handle = ctl_handle(call->ctl),
+		.call_buffer_bytes = a->call_buffer_bytes,
+	};
 	char path[RUNDIR_PATH_BYTES];
 
 	memcpy(s.client_id, a->client_id, sizeof(s.client_id));

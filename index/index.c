@@ -66,8 +66,6 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->news_context = config->news_context;
 	index->on_loss = config->lost;
 	index->on_loss_context = config->lost_context;
-	index->progress = config->progress;
-	index->progress_context = config->progress_context;
 	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();

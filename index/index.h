@@ -128,9 +128,6 @@ struct index_config {
 	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
-	/* Of index_rebuild, about every 65,536 entries: how many were looked at. NULL = nobody wants to know. */
-	void (*progress)(void *context, uint64_t entries);
-	void *progress_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -430,6 +427,8 @@ uint32_t index_record_last_use(const struct index *index, uint32_t record);
  * tables' header, and a record was last used as long ago in ticks as it was in seconds. Takes as long as there are granted entries
  * and places that were used; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
 int index_rebuild(struct index *index, struct why *why);
+/* @seen is told about every 65,536 entries how many index_rebuild has looked at; NULL: nobody wants to know. */
+void index_watch_rebuild(struct index *index, void (*seen)(void *context, uint64_t entries), void *context);
 /* What it came across. */
 struct index_rebuilt {
 	uint64_t entries;      /* looked at */

@@ -139,7 +139,7 @@ static int records_load(struct index *index, struct why *why)
 
 /* ---- 2. entries ------------------------------------------------------------------------------------------------ */
 
-#define PROGRESS_ENTRIES 65536u
+#define SEEN_ENTRIES 65536u
 #define LOAD_AHEAD 16u /* entries between two stages of fetching what load_value reads */
 
 static bool pool_entry(const struct index *index, uint32_t entry)
@@ -264,8 +264,8 @@ static void load_entry(struct index *index, uint32_t n, uint32_t end)
 	const struct entry *e = &tables->entries[n];
 
 	prefetch_place(index, n, end);
-	if (++index->rebuilt.entries % PROGRESS_ENTRIES == 0 && index->progress)
-		index->progress(index->progress_context, index->rebuilt.entries);
+	if (++index->rebuilt.entries % SEEN_ENTRIES == 0 && index->seen)
+		index->seen(index->seen_context, index->rebuilt.entries);
 	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED ||
 		(e->state == ENTRY_VALUE && load_value(index, n)))
 		return;
@@ -697,6 +697,12 @@ int index_rebuild(struct index *index, struct why *why)
 
 	index->rebuilding = false;
 	return error;
+}
+
+void index_watch_rebuild(struct index *index, void (*seen)(void *context, uint64_t entries), void *context)
+{
+	index->seen = seen;
+	index->seen_context = context;
 }
 
 void index_rebuilt(const struct index *index, struct index_rebuilt *ret)

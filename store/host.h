@@ -223,6 +223,7 @@ void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
+uint64_t space_created_s(const struct space *space); /* wall clock; the same after an adoption */
 uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* Its blobs (store/blobs.h), or NULL: its layout gives it no share for them. For as long as the space is referenced. */

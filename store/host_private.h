@@ -64,6 +64,8 @@ struct unused_folder {
 
 /* ---- host.c ------------------------------------------------------------------------------------------------------- */
 
+/* Puts @space in view, under the checks of host_space_create; the list has a reference of its own. */
+int host_list(struct host *host, struct space *space, struct why *why);
 void host_space_gone(struct space *space); /* @space gave back its memory and its folder; any thread, without a lock */
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
@@ -119,12 +121,13 @@ struct quarantine {
 	struct quarantine *next;
 	struct space *space; /* referenced */
 	uint64_t session;
+	uint32_t seat;
 	uint32_t count;
 	uint32_t entries[];
 };
 /* Takes @entries, already ENTRY_QUARANTINED, until the process of @session is gone. Aborts when out of memory only after
- * leaking them: they are then counted for ever, never reused. */
-void quarantine_add(struct host *host, struct space *space, uint64_t session, const uint32_t *entries, uint32_t count);
+ * leaking them: they are then counted for ever, never reused, and the seat is not left. */
+void quarantine_add(struct session *session, const uint32_t *entries, uint32_t count);
 /* Slots that wait for the process of @session. */
 uint32_t quarantine_of_session(struct host *host, uint64_t session);
 void quarantine_free_session(struct host *host, uint64_t session);

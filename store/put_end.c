@@ -13,6 +13,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/seating.h"
 #include "store/tiering.h"
 
 /* ---- without commit ------------------------------------------------------------------------------------------- */
@@ -25,13 +26,15 @@ static bool undo_value(struct session *session, uint32_t entry, struct vec32 *qu
 
 	session->prepared_bytes -= slots_slot_bytes(space->slots, entry);
 	space->stats.slots_prepared--;
+	if (quarantine_to)
+		slot_rests(session, entry);
+	else
+		slot_let_go(space, entry);
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
 		return true;
-	if (!vec32_reserve(quarantine_to, 1)) {
-		space->stats.slots_quarantined++;
+	if (!vec32_reserve(quarantine_to, 1))
 		return false;
-	}
 	vec32_push(quarantine_to, entry);
 	return true;
 }
@@ -183,6 +186,7 @@ static void settle_value(struct session *session, uint32_t entry)
 	const struct entry *e = &space->tables.entries[entry];
 	const struct share *share = &space->layout->class[e->class_index].share[e->share];
 
+	slot_let_go(space, entry);
 	if (space->tiering)
 		tiering_committing(space->tiering, entry);
 	index_settle(space->index, entry);
@@ -240,6 +244,7 @@ static void commit_prefetch(const struct put_end *call, const struct space *spac
 
 	for (uint32_t i = call->value; i < end; i++)
 		__builtin_prefetch(&space->tables.entries[plan->values.at[i]], 1);
+	seating_prefetch(space, &plan->values.at[call->value], end - call->value);
 }
 
 static void answer_group(struct put_end *call)
@@ -362,7 +367,7 @@ void put_plan_end(struct session *s, struct holding *holding, bool process_gone)
 			continue;
 		put_group_undo(s, plan, i, PUT_LOST, process_gone ? NULL : &quarantine);
 	}
-	quarantine_add(s->host, s->space, s->number, quarantine.at, quarantine.count);
+	quarantine_add(s, quarantine.at, quarantine.count);
 	vec32_free(&quarantine);
 	lock_take(&s->space->lock);
 	s->space->stats.put_plans--;

@@ -303,7 +303,7 @@ int segment_new(const struct segment_config *config, struct segment **ret, struc
 }
 
 /* What kind of file it is, is asked of it; whether huge pages are to be had for it on advice, of the host. */
-static int adopt_file(struct segment *s, struct why *why)
+static int adopt_file(struct segment *s, enum segment_wish wish, struct why *why)
 {
 	const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
 	int seals = fcntl(s->fd, F_GET_SEALS);
@@ -321,11 +321,11 @@ static int adopt_file(struct segment *s, struct why *why)
 	if (fs.f_type == HUGETLBFS_MAGIC)
 		s->backing = SEGMENT_HUGETLB;
 	else
-		s->backing = thp_allowed() && thp_works() ? SEGMENT_THP : SEGMENT_SMALL;
+		s->backing = wish != SEGMENT_WISH_SMALL && thp_allowed() && thp_works() ? SEGMENT_THP : SEGMENT_SMALL;
 	return open_read_only(s, why);
 }
 
-int segment_adopt(int fd, struct segment **ret, struct why *why)
+int segment_adopt(int fd, enum segment_wish wish, struct segment **ret, struct why *why)
 {
 	struct segment *s = segment_empty();
 
@@ -334,7 +334,7 @@ int segment_adopt(int fd, struct segment **ret, struct why *why)
 		return why_set(why, ENOMEM, "no memory for a segment");
 	}
 	s->fd = fd;
-	int r = adopt_file(s, why);
+	int r = adopt_file(s, wish, why);
 
 	if (r) {
 		segment_free(&s);

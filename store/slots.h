@@ -44,6 +44,8 @@ struct slots_config {
 	uint64_t budget_bytes;    /* of the namespace: bounds a grant to budget / (8 * pairs), pairs being the sum of the
 				   * classes' numbers of shares */
 	uint32_t entry_limit;     /* entries [0, entry_limit) are for grants */
+	const uint32_t *holds;    /* [entry_limit] of each slot (store/seating.h), for the check; NULL: it is not looked at */
+	bool told;                /* nobody holds a slot but who was told its address */
 };
 
 int slots_new(const struct slots_config *config, struct slots **ret, struct why *why);
@@ -129,8 +131,12 @@ bool slots_is_free(const struct slots *slots, uint32_t id, uint32_t number);
 
 /* Place of a slot in the segment. Any entry of a grant. Cheap: one table lookup. */
 uint64_t slots_offset(const struct slots *slots, uint32_t entry);
+/* Of @count entries, @step apart, in order; SLOTS_NONE gives @none. Cheaper where neighbours lie in one grant. */
+void slots_offsets(const struct slots *slots, const uint32_t *entries, uint32_t step, uint32_t count, uint64_t none, uint64_t *ret);
 uint32_t slots_grant_of(const struct slots *slots, uint32_t entry);
 uint64_t slots_slot_bytes(const struct slots *slots, uint32_t entry);
+/* The slots that come next from entry @from on, of one grant and at most @most. False: there are none. */
+bool slots_next(const struct slots *slots, uint32_t from, uint32_t most, uint32_t *ret_first, uint32_t *ret_count);
 
 struct slots_usage {
 	uint64_t slots, free;      /* of ready grants; of closed ones the taken slots alone */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "index/seats.h"
 #include "store/base/cleanup.h"
 #include "index/seats.h"
 #include "store/base/memory.h"
@@ -210,6 +211,22 @@ int slots_rebuild(struct slots *s, struct why *why)
 		} \
 	} while (0)
 
+/* The word of a slot is 0 when nobody uses it, and only then; all of its bits are of seats that somebody had. */
+static void check_users(const struct slots *s, uint32_t id, uint32_t slot, bool is_free)
+{
+	const struct entry *e = &s->config.tables->entries[slot];
+	uint64_t users = s->config.tables->users[slot];
+	uint32_t holds = s->config.holds[slot];
+
+	CHECK(!is_free || (!holds && !users), id);
+	CHECK(is_free || e->state != ENTRY_FREE, id);
+	CHECK(e->state != ENTRY_VALUE || holds || !users, id);
+	CHECK(e->state != ENTRY_VALUE || !e->group || (holds && users), id); /* a put's */
+	CHECK(!s->config.told || !users == !(holds || e->state == ENTRY_QUARANTINED), id);
+	for (; users; users &= users - 1)
+		CHECK(seats_state(s->config.tables, (uint32_t)__builtin_ctzll(users)) != SEAT_FREE, id);
+}
+
 static void check_grant(const struct slots *s, uint32_t id)
 {
 	const struct grant *g = &s->grants[id];
@@ -234,6 +251,8 @@ static void check_grant(const struct slots *s, uint32_t id)
 		bool is_free = g->free[i / 64] >> i % 64 & 1;
 
 		CHECK(!is_free || s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
+		if (s->config.holds)
+			check_users(s, id, g->first_entry + i, is_free);
 		length = is_free ? length + 1 : 0;
 		longest = max_u32(longest, length);
 	}

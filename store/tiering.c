@@ -14,6 +14,7 @@
 #include "store/base/memory.h"
 #include "store/host_private.h"
 #include "store/reconcile.h"
+#include "store/seating.h"
 #include "store/viewed.h"
 
 /* ---- what is known about a record ------------------------------------------------------------------------------- */
@@ -111,8 +112,7 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 	struct space *space = t->space;
 
 	lock_assert_held(&space->lock);
-	assert(t->holds[slot] > 0);
-	if (--t->holds[slot])
+	if (!slot_let_go(space, slot))
 		return;
 	if (space->tables.entries[slot].state == ENTRY_QUARANTINED) { /* its value has gone meanwhile */
 		index_quarantine_end(space->index, slot);
@@ -238,19 +238,6 @@ void tiering_published(struct tiering *t, uint32_t record)
 	}
 }
 
-/* A slot that holds no value any more. */
-static void slot_leaves(struct tiering *t, uint32_t slot)
-{
-	struct space *space = t->space;
-
-	if (!t->holds[slot]) {
-		slots_give(space->slots, slot);
-		return;
-	}
-	tables_entry_set_state(&space->tables, slot, ENTRY_QUARANTINED);
-	t->space->stats.slots_owed++;
-}
-
 void tiering_freed(struct tiering *t, uint32_t entry)
 {
 	struct space *space = t->space;
@@ -271,7 +258,7 @@ void tiering_freed(struct tiering *t, uint32_t entry)
 		f->dirty--;
 		t->dirty_bytes -= slots_slot_bytes(space->slots, entry);
 	}
-	slot_leaves(t, entry);
+	slot_leaves(space, entry);
 }
 
 void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place)
@@ -371,12 +358,12 @@ static int make_arrays(struct tiering *t, struct why *why)
 	struct policy_view dirty = { t, dirty_use, dirty_place };
 	uint32_t records = t->space->tables.record_capacity;
 
-	t->holds = memory_reserve(t->place_first * sizeof(*t->holds), false);
+	t->holds = t->space->holds;
 	t->collapse = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->collapse), false);
 	t->kept = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->kept), false);
 	t->files = memory_reserve(records * sizeof(*t->files), false);
 	t->loads_of = memory_reserve(t->place_count * sizeof(*t->loads_of), false);
-	if (!t->holds || !t->collapse || !t->kept || !t->files || !t->loads_of)
+	if (!t->collapse || !t->kept || !t->files || !t->loads_of)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its disk tier", t->space->name);
 	t->dirty = policy_lru.create(&dirty, records, why);
 	if (!t->dirty)
@@ -474,7 +461,6 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	memory_release(&t->kept, (t->place_first / 64 + 1) * sizeof(*t->kept));
 	for (uint32_t i = 1; i < TIERING_ALIASES; i++)
 		free(t->alias[i]);
-	memory_release(&t->holds, t->place_first * sizeof(*t->holds));
 	lock_cond_destroy(&t->saved);
 	free(t);
 	return aside;

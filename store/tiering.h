@@ -96,7 +96,7 @@ struct tiering {
 	uint32_t place_first, place_count; /* entries */
 	uint32_t place_top, place_list;    /* never used from here on; used once: list through entry.record */
 	uint32_t places_used;
-	uint32_t *holds;                   /* [slots] */
+	uint32_t *holds;                   /* [slots] the space's */
 	uint64_t *collapse;                /* bitmap [slots]: another share's slot has the same bytes: it goes when nobody holds it */
 	uint64_t *kept;                    /* bitmap [slots]: was clean, and its file is no good: tiering_alike finds it all the same */
 	uint16_t *alias[TIERING_ALIASES];  /* record_file_plan's; NULL: not used yet, and [0] */
@@ -359,7 +359,7 @@ void mover_bury(struct space *space);
 int tiering_restart(struct tiering *t, struct why *why);
 int tiering_open_catalogue(struct tiering *t, struct why *why);
 
-/* ---- disk_adopt.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- adopt_disk.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Instead of tiering_restart, where the tables are a predecessor's (step 7 of store/adopt.h): what is clean, dirty and on disk is what rows
  * and bits say; a place that no row covers goes; trims that are owed are given, what is dirty is in the order of what is to be written; a

@@ -199,7 +199,7 @@ void client_open(struct client *c, bool read_only)
 		.call_buffer_bytes = BUFFER};
 	must(c, PFS_IOC_ATTACH, &attach, sizeof(attach));
 	c->session = attach.session;
-	if (session_welcome(kernel_fs.host, attach.token, getpid(), 0, 0, NULL, 0, &session, &segment, &buffer, &why))
+	if (session_welcome(kernel_fs.host, attach.token, getpid(), (uint64_t)getpid(), 0, 0, NULL, 0, &session, &segment, &buffer, &why))
 		abort();
 	c->buffer = session_call_buffer(session, &bytes);
 	session_unref(&session);

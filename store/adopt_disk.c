@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The disk part of an adoption: what a predecessor's tables say of files (index/files.h) becomes what the tier knows.
+ * Step 7 of an adoption: what a predecessor's tables say of files (index/files.h) becomes what the tier knows.
  *
  *   rows      a record's file, as it lay there when its last job ended
  *   bits      a slot is clean when its bit stands and the row covers its value; any other bit goes, so that none is left behind of a slot
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "store/base/clock.h"
+#include "store/adopt_private.h"
 #include "store/host_private.h"
 #include "store/reconcile.h"
 #include "store/tiering.h"
@@ -334,4 +335,15 @@ void tiering_adopt_none(struct space *space, uint32_t first, uint32_t count, str
 		drop_place(space, place, &sink);
 	lock_drop(&space->lock);
 	report->disk_us += (clock_now_ns() - begun_ns) / 1000;
+}
+
+int adopt_disk(struct attempt *a)
+{
+	struct space *space = a->space;
+
+	if (space->tiering)
+		return tiering_adopt(space->tiering, a->from, a->report, a->why);
+	if (a->ranges.places)
+		tiering_adopt_none(space, a->ranges.slots, a->ranges.places, a->report);
+	return 0;
 }
