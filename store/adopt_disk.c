@@ -248,7 +248,9 @@ static void owe(struct work *w, uint32_t record)
 static void finish_reset(struct tiering *t)
 {
 	struct space *space = t->space;
+	struct index_sink sink = space_sink(space);
 	uint64_t saved = tiering_saved_generation(t->dir);
+	bool more;
 
 	lock_take(&space->lock);
 	t->generation = index_generation(space->index);
@@ -258,8 +260,14 @@ static void finish_reset(struct tiering *t)
 		tiering_reset(t);
 		atomic_store(&space->hidden, true);
 	}
+	more = index_hidden(space->index);
 	atomic_store(&space->generation, t->generation);
 	lock_drop(&space->lock);
+	while (more) { /* what somebody may touch still goes later */
+		lock_take(&space->lock);
+		more = index_retire(space->index, &sink, NULL);
+		lock_drop(&space->lock);
+	}
 }
 
 static void give_trims(struct tiering *t)
