@@ -146,6 +146,8 @@ struct host_disk_report {
 	uint64_t jobs, memory_bytes;       /* under way; of the daemon's, besides segments and index */
 	bool uring, direct;
 	uint64_t catalogue_queued, catalogue_dropped;
+	uint64_t comparing;                /* namespaces that were adopted and whose files and catalogue are being compared with the tables */
+	uint64_t compared_removed, compared_missing; /* files so far that were too many, and that were not there */
 };
 void host_disk_report(struct host *host, struct host_disk_report *ret);
 

@@ -17,6 +17,7 @@
 #include "store/base/killpoint.h"
 #include "store/disk_check.h"
 #include "store/host_private.h"
+#include "store/reconcile.h"
 #include "store/tiering.h"
 
 #define DISK_PART 10u /* of the file system is the default limit */
@@ -405,6 +406,7 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 {
 	struct tiering *t = space->tiering;
 	struct catalogue_report catalogue;
+	struct reconcile_report compared;
 
 	if (!t)
 		return;
@@ -427,6 +429,12 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	ret->catalogue_queued += catalogue.queued;
 	ret->catalogue_dropped += catalogue.dropped;
 	ret->memory_bytes += catalogue.memory_bytes;
+	if (!t->reconcile)
+		return;
+	reconcile_report(t->reconcile, &compared);
+	ret->comparing += !compared.done;
+	ret->compared_removed += compared.files_removed;
+	ret->compared_missing += compared.files_missing;
 }
 
 void host_disk_report(struct host *host, struct host_disk_report *ret)

@@ -106,6 +106,15 @@ static void next_phase(struct reconcile *r)
 	r->cursor = 0;
 }
 
+static bool finish(struct reconcile *r)
+{
+	r->phase = DONE;
+	lock_take(&r->t->space->lock);
+	r->report.done = true;
+	lock_drop(&r->t->space->lock);
+	return false;
+}
+
 /* Under the lock: the file of @record was there before, and it may be there still. */
 static bool is_before(const struct reconcile *r, uint32_t record)
 {
@@ -240,10 +249,8 @@ static bool step_folders(struct reconcile *r)
 			next_phase(r);
 			return true;
 		}
-		if (!list_folder(r)) { /* what is not known to be there is not judged */
-			r->phase = DONE;
-			return false;
-		}
+		if (!list_folder(r))
+			return finish(r); /* what is not known to be there is not judged */
 		r->folder++;
 	}
 	while (looks++ < LOOKS && find_unwanted(r)) {
@@ -386,10 +393,8 @@ static bool step_rows(struct reconcile *r)
 
 	snprintf(path, sizeof(path), "%s/catalogue.sqlite", disk_dir_path(r->t->dir));
 	r->rows = 0;
-	if (catalogue_look(path, layout->identity, layout->fingerprint, r->row_at, row_read, r, &why)) {
-		r->phase = DONE; /* it stays behind: the next restart looks at the files */
-		return false;
-	}
+	if (catalogue_look(path, layout->identity, layout->fingerprint, r->row_at, row_read, r, &why))
+		return finish(r); /* it stays behind: the next restart looks at the files */
 	if (r->rows == STEP_RECORDS)
 		return true;
 	while (r->known_at < r->known_count)
@@ -495,11 +500,7 @@ static bool step_lacking(struct reconcile *r)
 	if (r->cursor < r->lacking)
 		return true;
 	catalogue_mended(r->t->catalogue);
-	next_phase(r);
-	lock_take(&r->t->space->lock);
-	r->report.done = true;
-	lock_drop(&r->t->space->lock);
-	return false;
+	return finish(r);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------------------------- */
