@@ -695,9 +695,10 @@ static void test_no_lock(void **state)
 		fail_msg("host: %s", why.text);
 	assert_null(w->f.host->disk);
 	assert_non_null(strstr(w->f.host->disk_text, "has not ended in 2 s"));
+	struct adopt_session session = { .number = atomic_load(&journal->session), .pidfd = dup(pidfd) };
 	struct adoption adoption = {
 		.name = "test", .serial = 1, .layout = layout(), .access = &access,
-		.segment_fd = dup(kept_segment), .tables_fd = dup(kept_tables),
+		.segment_fd = dup(kept_segment), .tables_fd = dup(kept_tables), .sessions = &session, .session_count = 1,
 	};
 
 	if (host_space_adopt(w->f.host, &adoption, &w->f.space, &report, &why))
@@ -716,7 +717,6 @@ static void test_no_lock(void **state)
 			atomic_store(&journal->fate[chain][page], hit.record != INDEX_NONE && hit.complete ? COMMITTED : UNKNOWN);
 		}
 	world_unlock(w);
-	host_leave(w->f.host, clock_now_ns() + 1000000000ull);
 	close_host();
 	close(lock);
 	look(pidfd, false);
