@@ -28,6 +28,7 @@
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/memory_limit.h"
+#include "fs/mount.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
@@ -251,12 +252,16 @@ static int open_memory(struct fs *fs, struct why *why)
 	struct heirlooms heirlooms;
 	int r = heirlooms_receive(fs->keeper, GIVE_MS, &heirlooms, why);
 
+	if (r == -ECONNRESET) { /* nobody else takes the mount away */
+		atomic_store(&fs->orphaned, true);
+		mount_remove(fs->config, fs->device, true);
+	}
 	if (r)
 		return r;
 	check_budget(fs);
 	r = open_host(fs, why);
 	if (!r)
-		namespaces_restore(fs->namespaces);
+		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
 		heirlooms_end(&heirlooms, fs->keeper);
 	fs->populating = fs->restarts > 0; /* as the parent takes it */

@@ -193,7 +193,10 @@ int parent_supervise(struct parent *p)
 
 		if (run_one(p, &why)) {
 			parent_say(p, why.text);
+			serving_clear(p);
 			p->not_begun = p->restarts == 0;
+			if (p->served)
+				succession_fall(p);
 			return 1;
 		}
 		enum obituary_verdict verdict = obituary_judge(p, &pause_ms);

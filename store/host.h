@@ -243,6 +243,7 @@ struct space_report {
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t remnants, remnant_slots; /* sessions of before an adoption, and slots that are kept for them */
 	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
 	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;

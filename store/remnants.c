@@ -443,6 +443,17 @@ int remnants_settle(struct session *session, uint64_t earlier, struct why *why)
 	return r;
 }
 
+void remnants_report(const struct space *space, struct space_report *ret)
+{
+	const struct remnants *r = space->remnants;
+
+	lock_assert_held(&space->lock);
+	for (uint32_t i = 0; r && i < r->count; i++) {
+		ret->remnants += r->at[i].state != REMNANT_GONE;
+		ret->remnant_slots += r->at[i].slots;
+	}
+}
+
 uint32_t remnants_list(struct space *space, struct remnant_info *ret, uint32_t capacity)
 {
 	struct remnants *r = space->remnants;

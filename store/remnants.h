@@ -49,6 +49,7 @@ struct remnant_info {
 	bool watched; /* a pidfd is held */
 	bool crowd;   /* of all who had no seat of their own */
 };
+void remnants_report(const struct space *space, struct space_report *ret); /* its fields; under the space lock */
 uint32_t remnants_list(struct space *space, struct remnant_info *ret, uint32_t capacity);
 
 #endif

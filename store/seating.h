@@ -28,11 +28,12 @@ int session_sit(struct session *session, struct why *why);
 /* The session has ended and uses no slot any more but those that rest. */
 void session_stands_up(struct session *session);
 
-/* The address of @slot is about to be told to the session of @seat, which holds it from now on. */
+/* The address of @slot, which was free, is about to be told to the session of @seat, which holds it from now on. Nothing is read: a put
+ * takes slots whose lines are not there. */
 static inline void slot_tell(struct space *space, uint32_t slot, uint32_t seat)
 {
-	space->holds[slot]++;
-	seats_use(&space->tables, slot, seat);
+	space->holds[slot] = 1;
+	__atomic_store_n(&space->tables.users[slot], 1ull << seat, __ATOMIC_RELEASE);
 }
 
 /* A hold goes; true: it was the last one. Before the slot's entry changes. */
@@ -45,7 +46,7 @@ static inline bool slot_let_go(struct space *space, uint32_t slot)
 	return true;
 }
 
-/* The same for @count slots in any order, quickest where they are neighbours. */
+/* The same for @count slots that may be in use, in any order; quickest where they are neighbours. */
 void slots_tell(struct space *space, const uint32_t *slots, uint32_t count, uint32_t seat);
 /* Holds of a get plan go; what was only waiting for that follows, with a disk tier what it has to do with the slots too. */
 void slots_unhold(struct space *space, const uint32_t *slots, uint32_t count);

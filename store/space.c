@@ -767,6 +767,7 @@ void space_report(struct space *space, struct space_report *ret)
 	r.pinned_bytes = index_held_bytes(space->index);
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
+	remnants_report(space, &r);
 	if (space->tiering)
 		tiering_report(space->tiering, &r);
 	lock_drop(&space->lock);
@@ -844,6 +845,8 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(orphans);
 	REPORT(generation);
 	REPORT(hidden_records);
+	REPORT(remnants);
+	REPORT(remnant_slots);
 	REPORT(pinned_bytes);
 	REPORT(pinned_limit_bytes);
 	REPORT(victims_selected);
