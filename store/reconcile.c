@@ -6,7 +6,7 @@
  *   MISSING    records of before whose file was not seen, and is not there
  *   KNOWN      their ids, in order
  *   ROWS       the catalogue from its newest row of before on, beside them
- *   LACKING    those that have no row
+ *   LACKING    those that have no row, or one of a writing that another one may have overtaken just before the death
  */
 #include "store/reconcile.h"
 
@@ -365,6 +365,20 @@ static void compare(struct reconcile *r, uint32_t record, const struct catalogue
 	r->report.rows_mended += other || !(row->flags & CATALOGUE_PINNED) == held;
 }
 
+/* Under the lock: the row of @k. The file of a record that is to be written may be a later writing already, whose name was all that came of
+ * it: its header says. */
+static void row_known(struct reconcile *r, const struct known *k, const struct catalogue_row *row)
+{
+	const struct record_file *f = &r->t->files[k->record];
+
+	if (!is_before(r, k->record) || f->id != k->id)
+		return; /* it has gone since, and who let it go has removed the row */
+	if (f->dirty || f->flags & TIERING_STALE)
+		r->known[r->lacking++] = *k;
+	else
+		compare(r, k->record, row);
+}
+
 static bool row_read(void *context, const struct catalogue_row *row)
 {
 	struct reconcile *r = context;
@@ -377,11 +391,12 @@ static bool row_read(void *context, const struct catalogue_row *row)
 	if (r->known_at == r->known_count || r->known[r->known_at].id != row->id) {
 		catalogue_remove(t->catalogue, row->id);
 		r->report.rows_removed++;
-	} else if (is_before(r, r->known[r->known_at].record) && t->files[r->known[r->known_at].record].id == row->id) {
-		compare(r, r->known[r->known_at].record, row); /* else it has gone since, and who let it go has removed the row */
+	} else {
+		struct known k = r->known[r->known_at++];
+
+		row_known(r, &k, row);
 	}
 	lock_drop(&t->space->lock);
-	r->known_at += r->known_at < r->known_count && r->known[r->known_at].id == row->id;
 	return ++r->rows < STEP_RECORDS;
 }
 
@@ -420,6 +435,21 @@ static uint8_t *absent_of(const uint64_t *sums, size_t count, uint32_t *ret_byte
 		return absent;
 	free(absent);
 	return NULL;
+}
+
+/* Under the lock: what the header says of the file that is there. */
+static void take_file(struct tiering *t, uint32_t record, const struct disk_file_info *info)
+{
+	struct record_file *f = &t->files[record];
+
+	t->disk_bytes += info->file_bytes - f->bytes;
+	f->bytes = info->file_bytes;
+	f->file_pages = (uint16_t)info->plan.pages;
+	f->flags &= (uint8_t)~TIERING_FILE_ROW;
+	f->flags |= info->row ? TIERING_FILE_ROW : 0;
+	f->alias = tiering_alias_of(t, info->alias, t->space->layout->page_columns + t->space->layout->row_columns);
+	f->flags |= TIERING_ALIAS_SURE;
+	tiering_row_set(t, record, false);
 }
 
 /* Under the lock. */
@@ -485,8 +515,11 @@ static void add_lacking(struct reconcile *r, const struct known *k)
 		uint8_t *absent = absent_of(sums, values, &bytes);
 
 		lock_take(&t->space->lock);
-		if (is_before(r, k->record) && t->files[k->record].id == k->id && t->files[k->record].pages <= info.plan.pages)
+		if (is_before(r, k->record) && t->files[k->record].id == k->id && !t->files[k->record].job &&
+		    tiering_file_consumed(t, k->record) == name.consumed && t->files[k->record].pages <= info.pages) {
+			take_file(t, k->record, &info);
 			add_row(r, k->record, &info, keys, absent, bytes);
+		}
 		lock_drop(&t->space->lock);
 		free(absent);
 	}
