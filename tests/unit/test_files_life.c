@@ -222,7 +222,7 @@ static void test_demoted(void **state)
 	world_close(w);
 }
 
-/* What rows cost a record that is written, which takes a tenth of a millisecond at least. */
+/* What rows cost a record that is written. */
 static void test_cost(void **state)
 {
 	enum { TIMES = 1000000 };
