@@ -157,8 +157,7 @@ static void process_forget_ended(struct doorman *d, struct guest *guest)
 	guest->session_count = left;
 }
 
-/* The parent has the process's descriptor under each of its sessions. */
-static int process_add_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+static int process_note_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
 {
 	if (guest->session_count == guest->session_capacity)
 		process_forget_ended(d, guest);
@@ -174,7 +173,30 @@ static int process_add_session(struct doorman *d, struct guest *guest, uint64_t 
 	struct attached *a = &guest->sessions[guest->session_count++];
 	a->number = number;
 	snprintf(a->space, sizeof(a->space), "%s", space);
-	return keeper_send(d->fs->keeper, KEEPER_KEEP, "session", space, number, guest->fd);
+	return 0;
+}
+
+/* The parent has the process's descriptor under each of its sessions. */
+static int process_add_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+{
+	int r = process_note_session(d, guest, number, space);
+
+	return r ? r : keeper_send(d->fs->keeper, KEEPER_KEEP, "session", space, number, guest->fd);
+}
+
+int doorman_watch(struct doorman *d, const char *space, uint64_t number, int pidfd)
+{
+	pid_t pid = process_pid(pidfd);
+	struct guest *guest = process_find(d, pid);
+
+	if (guest)
+		close(pidfd);
+	else
+		guest = guest_new(d, GUEST_PROCESS, pidfd);
+	if (!guest)
+		return -errno;
+	guest->pid = pid;
+	return process_note_session(d, guest, number, space);
 }
 
 struct doorman *doorman_new(struct fs *fs, int listener)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/remnants.h"
 
 #define RANGES_AT_ONCE 64u
 #define MAX_ACKS 65536u
@@ -191,6 +192,19 @@ const struct operation ioctl_segments_ack = {
 	.name = "SEGMENTS_ACK",
 	.bytes = sizeof(struct pfs_segments_ack),
 	.begin = segments_ack_begin,
+};
+
+/* ---- SETTLE ---------------------------------------------------------------------------------------------------- */
+
+static int settle_begin(struct call *call)
+{
+	return remnants_settle(ctl_session(call->ctl), call->arg.settle.session, &call->why);
+}
+
+const struct operation ioctl_settle = {
+	.name = "SETTLE",
+	.bytes = sizeof(struct pfs_settle),
+	.begin = settle_begin,
 };
 
 /* ---- STAT and LAST_ERROR ------------------------------------------------------------------------------------- */

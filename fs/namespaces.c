@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include "fs/connection.h"
+#include "fs/inheritance.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
 #include "fs/notifier.h"
 #include "fs/watch.h"
+#include "store/adopt.h"
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
@@ -41,6 +43,7 @@ struct namespace
 	char *text; /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
 	size_t bytes;
 	struct why error; /* the last refusal */
+	char anew[200];   /* LIVE: why it was made anew */
 	int unsaved;      /* LIVE: errno of the last attempt to write it to the run folder, 0 = it is there */
 };
 
@@ -120,6 +123,7 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 		ret->created_s = a->created_s;
 		ret->text_bytes = a->bytes;
 		ret->unsaved = a->unsaved;
+		memcpy(ret->anew, a->anew, sizeof(ret->anew));
 	}
 	lock_drop(&n->lock);
 	if (!a)
@@ -316,7 +320,7 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 		snprintf(a->name, sizeof(a->name), "%s", name);
 		a->space = space;
 		a->access = *access;
-		a->created_s = (int64_t)clock_wall_s();
+		a->created_s = space ? (int64_t)space_created_s(space) : (int64_t)clock_wall_s();
 		*number = a->number;
 	}
 	lock_drop(&n->lock);
@@ -332,9 +336,31 @@ int namespaces_make(
 	return r ? r : add(n, name, access, NULL, number, why);
 }
 
-static int restore_one(struct namespaces *n, const char *name, struct why *why)
+static int parse_with_floor(const char *text, size_t bytes, uint64_t floor, struct layout **ret, struct why *why)
+{
+	int r = layout_parse(text, bytes, ret, why);
+
+	if (!r)
+		(*ret)->floor_bytes = floor;
+	return r;
+}
+
+/* What was held of a namespace and could not be used: said where people look. */
+static void note_anew(struct namespaces *n, uint64_t number, const struct why *refusal)
+{
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a)
+		snprintf(a->anew, sizeof(a->anew), "%s", refusal->text);
+	lock_drop(&n->lock);
+}
+
+/* *adopted: it is as it was. */
+static int restore_one(struct namespaces *n, struct heirlooms *heirlooms, const char *name, bool *adopted, struct why *why)
 {
 	cleanup(freep) char *text = malloc(LAYOUT_MAX_JSON + 128);
+	enum inheritance_answer answer = INHERITANCE_NONE;
+	struct why refusal = WHY_INIT;
 	struct space_access access;
 	struct layout *layout;
 	struct space *space;
@@ -353,16 +379,23 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
 	if (sscanf(text, "%u %u %o %" SCNu64 " %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &number, &begin) < 5 || !begin)
 		return why_set(why, EINVAL, "%s: damaged", file);
-	r = layout_parse(text + begin, (size_t)bytes - (size_t)begin, &layout, why);
-	if (!r)
-		layout->floor_bytes = floor;
-	if (!r)
+	r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
+	if (!r && heirlooms)
+		answer = inheritance_take(n->fs, heirlooms, name, layout, &access, &space, &refusal);
+	if (answer == INHERITANCE_REFUSED) {
+		log_warning("namespace %s is made anew, what was in memory is lost: %s", name, refusal.text);
+		r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
+	}
+	if (!r && answer != INHERITANCE_TAKEN)
 		r = host_space_create(n->fs->host, name, layout, &access, &space, why);
 	if (r)
 		return r;
+	*adopted = answer == INHERITANCE_TAKEN;
 	r = add(n, name, &access, space, &number, why);
 	if (r)
 		space_unref(&space);
+	else if (answer == INHERITANCE_REFUSED)
+		note_anew(n, number, &refusal);
 	return r;
 }
 
@@ -497,7 +530,7 @@ static void restore_from_disk(struct namespaces *n)
 	free(found.at);
 }
 
-void namespaces_restore(struct namespaces *n)
+void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 {
 	struct host_disk_report disk;
 	char path[RUNDIR_PATH_BYTES];
@@ -512,15 +545,17 @@ void namespaces_restore(struct namespaces *n)
 
 		if (e->d_name[0] == '.' || e->d_name[length - 1] == '~')
 			continue;
-		if (restore_one(n, e->d_name, &why))
+		bool adopted = false;
+		if (restore_one(n, heirlooms, e->d_name, &adopted, &why))
 			log_error("namespace %s is not made again: %s", e->d_name, why.text);
-		else
+		else if (!adopted)
 			log_info("namespace %s is made again%s", e->d_name,
 				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_FAILING ? "" : ", empty");
 	}
 	if (d)
 		closedir(d);
 	restore_from_disk(n);
+	host_adopted(n->fs->host);
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

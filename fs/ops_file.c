@@ -22,6 +22,7 @@
 #include "fs/tree.h"
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
+#include "store/remnants.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
@@ -169,8 +170,10 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
 
-	if (fi->fh)
+	if (fi->fh && handles_known(fs->handles, fi->fh))
 		handles_close(fs->handles, fi->fh);
+	else if (fi->fh)
+		remnants_handle_released(fs->host, fi->fh); /* of an earlier serving process */
 	fuse_reply_err(req, 0);
 }
 

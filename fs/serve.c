@@ -260,7 +260,7 @@ static int open_memory(struct fs *fs, struct why *why)
 	check_budget(fs);
 	r = open_host(fs, why);
 	if (!r)
-		namespaces_restore(fs->namespaces);
+		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
 		heirlooms_end(&heirlooms, fs->keeper);
 	fs->populating = fs->restarts > 0; /* as the parent takes it */

@@ -66,7 +66,9 @@ struct will {
 	/* The tick of each second raises it: a serving process in which it stands still for watchdog_s hangs, or was stopped. */
 	_Atomic uint64_t beats;
 	_Atomic uint64_t adopted_done, adopted_goal;
-	char space[WILL_NAME_BYTES];       /* being adopted; only for people */
+	char space[WILL_NAME_BYTES];       /* being adopted */
+	char adoption_fault[WILL_NAME_BYTES]; /* the namespace in whose adoption the last ones died by a fault of their own; the parent's */
+	uint32_t adoption_faults;          /* how many in a row did; 0: the last one did not */
 	struct will_loop loops[WILL_LOOPS];
 	/* The kernel's numbers of those who wait in poll(2), by place in the table of handles; 0 = nobody. The successor wakes them all:
 	 * they ask again and learn that their handle is gone. */

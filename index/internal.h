@@ -77,6 +77,9 @@ struct index {
 	void *on_loss_context;
 	enum index_why why; /* of what goes in the call under way */
 	bool rebuilding;
+	struct index_rebuilt rebuilt; /* rebuild.c */
+	void (*seen)(void *context, uint64_t entries);
+	void *seen_context;
 	bool adopting;       /* records may be in no order and have idle pages at their end: from index_adopt to the end of a settle */
 	uint32_t settle_at;  /* adopt.c: the record from which uses are still to be carried up, INDEX_NONE */
 	struct loss {

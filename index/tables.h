@@ -182,8 +182,11 @@ struct tables_config {
 size_t tables_bytes(const struct tables_config *config);
 /* Lays empty tables out in @memory, which is tables_bytes() long, zero-filled, page-aligned and stays the caller's. */
 void tables_format(struct tables *tables, void *memory, const struct tables_config *config);
-/* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
+/* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit, EPROTO: of another version. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
+
+/* The header's check is right from here on. For tables_format, and whoever damages tables on purpose. */
+void tables_seal_header(struct tables_header *header);
 
 enum tables_kind {
 	TABLES_KIND_HEADER = 1,

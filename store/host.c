@@ -249,6 +249,19 @@ void host_space_gone(struct space *space)
 	lock_drop(&host->lock);
 }
 
+int host_list(struct host *host, struct space *space, struct why *why)
+{
+	lock_take(&host->lock);
+	int r = host_may_create(host, space->name, space->layout, why);
+
+	if (!r) {
+		host->spaces[host->space_count++] = space_ref(space);
+		space->listed = true;
+	}
+	lock_drop(&host->lock);
+	return r;
+}
+
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why)
 {
@@ -274,13 +287,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 	r = space_new(host, name, serial, layout, access, &space, why);
 	if (r)
 		return r;
-	lock_take(&host->lock);
-	r = host_may_create(host, name, space->layout, why); /* somebody may have been faster */
-	if (!r) {
-		host->spaces[host->space_count++] = space_ref(space);
-		space->listed = true;
-	}
-	lock_drop(&host->lock);
+	r = host_list(host, space, why); /* somebody may have been faster */
 	if (!r && space->tiering)
 		r = tiering_save_space(space, why);
 	if (r) {

@@ -222,6 +222,7 @@ void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
+uint64_t space_created_s(const struct space *space); /* wall clock; the same after an adoption */
 uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* Its blobs (store/blobs.h), or NULL: its layout gives it no share for them. For as long as the space is referenced. */
@@ -239,6 +240,7 @@ struct space_report {
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t remnants, remnant_slots; /* sessions of before an adoption, and slots that are kept for them */
 	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
 	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;

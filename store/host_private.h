@@ -64,6 +64,8 @@ struct unused_folder {
 
 /* ---- host.c ------------------------------------------------------------------------------------------------------- */
 
+/* Puts @space in view, under the checks of host_space_create; the list has a reference of its own. */
+int host_list(struct host *host, struct space *space, struct why *why);
 void host_space_gone(struct space *space); /* @space gave back its memory and its folder; any thread, without a lock */
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */

@@ -13,6 +13,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/outcomes.h"
 #include "store/seating.h"
 #include "store/tiering.h"
 
@@ -107,6 +108,30 @@ void put_plan_finish(struct session *s, struct put_plan *plan, uint64_t seq)
 
 /* ---- PUT_COMMIT and PUT_ABORT ---------------------------------------------------------------------------------- */
 
+/* Was it a plan of a session of before? Then what became of its groups is all that can be said. */
+static bool outcome_of_before(struct put_end *call)
+{
+	struct space *space = call->session->space;
+	uint8_t status[INDEX_STEP_KEYS], outcome = PUT_LOST;
+
+	for (uint32_t i = 0; i < call->group_count;) {
+		uint32_t n = call->group_count - i < INDEX_STEP_KEYS ? call->group_count - i : INDEX_STEP_KEYS;
+		bool known;
+
+		lock_take(&space->lock);
+		known = outcomes_ask(space, call->session->client_id, call->plan, call->first_group + i, n, status, &outcome);
+		lock_drop(&space->lock);
+		if (!known)
+			return false;
+		for (uint32_t k = 0; k < n; k++, i++) {
+			call->status[i] = status[k];
+			call->done += status[k] == PUT_COMMITTED;
+		}
+	}
+	call->outcome = outcome;
+	return call->group_count > 0;
+}
+
 int put_end_begin(struct put_end *call, struct why *why)
 {
 	struct holding *holding;
@@ -122,6 +147,9 @@ int put_end_begin(struct put_end *call, struct why *why)
 	if (!call->plan)
 		return why_set(why, EINVAL, "plan: the id is 0");
 	r = session_claim(call->session, HOLDING_PUT, call->plan, &holding, &outcome, why);
+	if (r == -ENOENT && outcome_of_before(call))
+		return why_set(why, EALREADY, "plan %llu was of a session of before: status says what became of each group",
+			       (unsigned long long)call->plan);
 	if (r) {
 		call->outcome = outcome;
 		return r;

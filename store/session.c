@@ -17,6 +17,7 @@
 #include "store/host_private.h"
 #include "store/import.h"
 #include "store/nodes.h"
+#include "store/remnants.h"
 #include "store/seating.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
@@ -135,7 +136,7 @@ bool host_process_awaited(struct host *host, uint64_t number)
 	bool open = s;
 
 	session_unref(&s);
-	return open || quarantine_of_session(host, number) > 0; /* in this order: what is put there is put before the session goes */
+	return open || quarantine_of_session(host, number) > 0 || remnants_await(host, number); /* in this order: what is put there is put before the session goes */
 }
 
 uint64_t session_number(const struct session *session)
@@ -475,6 +476,7 @@ void host_process_gone(struct host *host, uint64_t number)
 		session_unref(&s);
 	}
 	quarantine_free_session(host, number);
+	remnants_process_gone(host, number);
 }
 
 /* ---- around each request ------------------------------------------------------------------------------------- */

@@ -146,11 +146,20 @@ struct slots_usage {
 };
 void slots_usage(const struct slots *slots, uint32_t class_index, uint32_t share, struct slots_usage *ret);
 
-/* Adopts the grants and taken slots that the tables describe (every entry that is not ENTRY_FREE is taken, so the index is
- * rebuilt first: it frees torn entries). All adopted grants are ready; one that was still being populated, cut or ended
- * is dropped. Runs before anyone else knows the slots. EINVAL: the tables contradict the layout, the segment or
- * themselves; ENOMEM. After an error the slots can only be freed. */
+/* ---- after a death, before anyone else knows the slots; in this order, the index is rebuilt after the first ------- */
+
+/* Drops grants of the tables that are torn, or contradict the layout, the segment or an earlier one, and those being populated of
+ * which a slot is in use all the same. What is left of their entries is cleaned. Returns how many. */
+uint32_t slots_judge(struct slots *slots);
+/* Slots of ready grants that may be touched by somebody (seats.h) rest: those whose entry is free become ENTRY_QUARANTINED; those that
+ * are that and may be touched by nobody become free, unless @read_into: a disk may still read into them. Returns how many rest. */
+uint64_t slots_rest(struct slots *slots, bool read_into);
+/* Adopts the grants and taken slots that the tables describe: every entry that is not ENTRY_FREE is taken. What was ready is; what was
+ * being populated is so again, to be made present by the caller; a torn one is dropped. EINVAL: the tables contradict the layout, the
+ * segment or themselves; ENOMEM. After an error the slots can only be freed. */
 int slots_rebuild(struct slots *slots, struct why *why);
+/* A grant that is being populated becomes ready under another generation than whoever was told of it knows. */
+void slots_grant_renew(struct slots *slots, uint32_t id);
 void slots_check(const struct slots *slots); /* aborts on the first broken invariant; for tests */
 
 #endif

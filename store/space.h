@@ -22,6 +22,8 @@
 #define SPACE_NOTES 64u              /* events handed on together */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
+struct outcomes;
+struct remnants;
 struct session;
 
 /* A (class, share) as recut.c sees it; ticks and batches. */
@@ -56,6 +58,7 @@ struct space {
 	_Atomic bool hidden;         /* a reset left records that are not gone yet; changes under the lock */
 	uint64_t floor_bytes;        /* set at creation */
 	bool promised;               /* by the budget; set at creation */
+	bool adopted;                /* and what is left of its floor is not cut yet; for the first thread alone */
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
@@ -92,8 +95,10 @@ struct space {
 	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
 	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
 	struct hunger hunger;       /* (lock) */
+	struct remnants *remnants;  /* NULL: there were none when it was adopted; set then, its content (lock) */
+	struct outcomes *outcomes;  /* (lock) NULL: nobody can ask about a put plan of before */
 	_Atomic uint64_t prewarm_done;
-	uint64_t prewarm_goal;      /* set at creation */
+	_Atomic uint64_t prewarm_goal; /* set at creation, before others know it */
 	bool going;                 /* (host's lock) in host.going */
 	struct space *next_going;   /* (host's lock) */
 	struct space *next_buried;  /* (mover's lock) of those that it tears down */

@@ -14,7 +14,8 @@ import pytest
 
 from mounted import alive, mounts_at, wait_for
 from peers import value_of
-from raw import WAIT_INFLIGHT, Client, errno_of, key, name_of
+from raw import LOST as LOST_GROUP
+from raw import U8, WAIT_INFLIGHT, Client, Refused, errno_of, key, name_of
 
 LAYOUT = {"version": 1, "identity": {"model": "test/survive"}, "world": 1, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": 8192}]}]}
@@ -48,6 +49,89 @@ def kill_and_wait(d):
 def last_exit(d):
     with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
         return f.read()
+
+
+def keep(d, space="hot"):
+    """A namespace with a chain of three pages, and the client that has put it."""
+    d.namespace(space, LAYOUT)
+    client = Client(d.path("ns", space, "ctl"), client_id=(U8 * 16)(*range(16)))
+    client.acknowledge()
+    keys = [key(7, i) for i in range(3)]
+    client.put(1, None, 192, keys, [value_of(k) for k in keys])
+    return client, keys
+
+
+def again(d, space="hot", client_id=range(16)):
+    client = Client(d.path("ns", space, "ctl"), client_id=(U8 * 16)(*client_id))
+    client.acknowledge()
+    return client
+
+
+def assert_found(client, keys, handle=900, plan=901):
+    found = client.get_start(handle, keys)
+    assert found.all_hit and found.transferable_len == 64 * len(keys)
+    client.get_transfer(handle, plan, found.transferable_len)
+    for k, offset in zip(keys, client.offsets):
+        assert client.segment[offset:offset + 8192] == value_of(k)
+    client.release([plan])
+
+
+def test_what_was_committed_is_there_after_a_death(survives):
+    d = survives("--memory=64M")
+    client, keys = keep(d)
+    before = d.stats("hot")
+    end = d.path("ns", "hot", "records", name_of(192, keys[2]))
+    os.setxattr(end, "user.prefixfs.pin", b"1")
+    inode = os.stat(end).st_ino
+    client.put_start(2, [(None, 64, [key(8, 0)])])
+    kill_and_wait(d)
+    assert errno_of(client.probe, keys) == errno.ESTALE
+    with again(d) as heir:
+        assert os.fstat(heir.segment_fd).st_ino == os.fstat(client.segment_fd).st_ino
+        assert_found(heir, keys)
+        stats = d.stats("hot")
+        assert stats["remnants"] == "1" and int(stats["remnant_slots"]) == 4 - 3
+        assert stats["records"] == before["records"] and stats["pages"] == "3"
+        assert stats["granted_bytes"] == before["granted_bytes"]
+        assert os.getxattr(end, "user.prefixfs.pin") == b"1"
+        assert os.stat(end).st_ino == inode
+        assert f"1 slots are kept for session {client.attached.session} of before" in d.read("health")
+        with pytest.raises(Refused) as e:
+            heir.put_end("PUT_COMMIT", 2)
+        assert e.value.errno == errno.EALREADY and e.value.reply.outcome == LOST_GROUP
+        with again(d, client_id=range(1, 17)) as other:
+            assert errno_of(other.call, "SETTLE", session=client.attached.session) == errno.EACCES
+        heir.call("SETTLE", session=client.attached.session)
+        assert errno_of(heir.call, "SETTLE", session=client.attached.session) == errno.ENOENT
+        stats = d.stats("hot")
+        assert stats["remnants"] == stats["remnant_slots"] == stats["slots_owed"] == stats["groups_open"] == "0"
+        kill_and_wait(d)
+    with again(d) as heir:
+        assert_found(heir, keys)
+    client.close()
+
+
+def test_a_client_that_dies_frees_what_was_kept_for_it(survives, peer):
+    d = survives("--memory=64M")
+
+    def body(peer):
+        client, keys = keep(d)
+        client.put_start(2, [(None, 64 * 40, [key(8, i) for i in range(40)])])
+        peer.tell(client.attached.session)
+        peer.listen()
+
+    p = peer(body)
+    session = p.hear()
+    kill_and_wait(d)
+    assert d.stats("hot")["remnant_slots"] == "40"
+    kill_and_wait(d)
+    assert f"kept for session {session} of before" in d.read("health")
+    assert d.stats("hot")["remnant_slots"] == "40"
+    p.kill()
+    wait_for(lambda: d.stats("hot")["remnants"] == "0", 10 * d.slower, "the slots of a client that is gone")
+    assert d.stats("hot")["slots_owed"] == "0"
+    with again(d) as heir:
+        assert_found(heir, [key(7, i) for i in range(3)])
 
 
 class Load:
