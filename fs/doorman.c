@@ -558,6 +558,9 @@ static void hear_parent(struct doorman *d)
 		if (m.number)
 			atomic_store(&d->fs->hurry, true);
 		fs_end(d->fs);
+	} else if (r == 1 && m.kind == KEEPER_HANDOVER) {
+		atomic_store(&d->fs->handover, true);
+		fs_end(d->fs);
 	}
 }
 
