@@ -177,6 +177,7 @@ static int open_host(struct fs *fs, struct why *why)
 		.disk_sync = c->durability == CONFIG_DURABILITY_DATA,
 		.disk_only = c->disk_only,
 		.disk_plain = c->disk_io == CONFIG_DISK_PLAIN,
+		.disk_late = fs->restarts > 0,
 		.disk_fault = c->disk_fault[0] ? c->disk_fault : NULL,
 		.expire_s = c->expire,
 		.last_session = &fs->will->sessions,

@@ -105,6 +105,7 @@ struct host_config {
 	bool disk_sync;             /* durability: data is synced before a file counts */
 	bool disk_only;             /* memory is intake alone: everything is written at once and leaves when it is not in use */
 	bool disk_plain;            /* without io_uring */
+	bool disk_late;             /* a serving process has died before: its lock may come too late */
 	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
 	struct disk_ops *disk_ops;  /* for tests: what the engine is to use, its own from then on; or NULL */
 	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
@@ -114,7 +115,7 @@ struct host_config {
 };
 
 /* Where disk_path cannot be used there is no disk tier and host_disk_report says why: that is no error. EWOULDBLOCK, when
- * another daemon has it, is one. */
+ * another daemon has it, is one, but not with disk_late. */
 int host_new(const struct host_config *config, struct host **ret, struct why *why);
 /* Ends every session and space. No call may be under way. What is dirty is lost: host_drain first. */
 void host_free(struct host **host);
@@ -145,6 +146,8 @@ struct host_disk_report {
 	uint64_t jobs, memory_bytes;       /* under way; of the daemon's, besides segments and index */
 	bool uring, direct;
 	uint64_t catalogue_queued, catalogue_dropped;
+	uint64_t comparing;                /* namespaces that were adopted and whose files and catalogue are being compared with the tables */
+	uint64_t compared_removed, compared_missing; /* files so far that were too many, and that were not there */
 };
 void host_disk_report(struct host *host, struct host_disk_report *ret);
 

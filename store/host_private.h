@@ -48,8 +48,8 @@ uint32_t host_all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES]);
 
 /* ---- host_disk.c -------------------------------------------------------------------------------------------------- */
 
-/* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it, else 0; what keeps it from being used
- * stands in disk_text. Blocks. */
+/* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it (config.disk_late: no error), else 0; what
+ * keeps it from being used stands in disk_text. Blocks. */
 int host_disk_open(struct host *host, struct why *why);
 void host_disk_close(struct host *host); /* no space is left; blocks */
 void host_disk_clear_gone(struct host *host); /* what a death left of namespaces that were being removed; the mover's; blocks */

@@ -76,7 +76,7 @@ def test_killed_serving_process_comes_back(daemon, slower):
     assert len(mounts_at(d.mount)) == 1 and os.stat(d.mount).st_dev == mounted_as
     assert sorted(os.listdir(d.path("ns"))) == ["other", "x"]
     assert os.stat(d.path("ns/other")).st_mode & 0o777 == 0o700
-    assert os.listdir(d.path("ns/x/records")) == []
+    assert os.listdir(d.path("ns/x/records")) == [name_of(64, key(1, 0))]
     with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
         reason = f.read()
     assert reason.startswith("reason: signal 9") and f"pid: {first}" in reason and "last lines:" in reason
