@@ -276,8 +276,6 @@ static int open_memory(struct fs *fs, struct why *why)
 	if (!r)
 		heirlooms_end(&heirlooms, fs->keeper);
 	fs->populating = fs->restarts + fs->upgrades > 0; /* as the parent takes it */
-	if (!r)
-		fs_tell_populating(fs);
 	return r;
 }
 
@@ -425,6 +423,13 @@ static void wait_for_the_end(struct fs *fs)
 		;
 }
 
+/* After all threads are there: their stacks would wait for the pages. The doorman tells the parent. */
+static void begin_populating(struct fs *fs)
+{
+	host_adopted(fs->host);
+	on_populated(fs);
+}
+
 /* 0, or a negative errno with the sentence: nothing was served. */
 static int serve(struct fs *fs, struct why *why)
 {
@@ -441,6 +446,8 @@ static int serve(struct fs *fs, struct why *why)
 		r = carriers_start(fs->carriers);
 	if (!r)
 		r = loops_start(fs, &loops);
+	if (!r)
+		begin_populating(fs);
 	if (!r) {
 		will_enters(fs->will, WILL_SERVING);
 		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
