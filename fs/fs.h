@@ -75,6 +75,7 @@ struct fs {
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
 	_Atomic bool handover; /* the end is an upgrade's: another serving process follows */
+	_Atomic bool stop;     /* the daemon ends, also where an upgrade was under way */
 	_Atomic bool hurry;    /* nothing is to be written down any more */
 	bool resumed;          /* the connection is a predecessor's; constant once loops run */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */

@@ -332,11 +332,11 @@ static bool may_go_on(void *context, uint64_t done, uint64_t goal)
 	return r == -EAGAIN && !atomic_load(&fs->hurry);
 }
 
-/* Meanwhile, by a parent that wanted another one to follow. */
+/* Meanwhile, by a parent that wanted another one to follow. The doorman, who has been stopped, may have heard it. */
 static bool told_to_stop(struct fs *fs)
 {
+	bool told = atomic_load(&fs->stop);
 	struct keeper_message m;
-	bool told = false;
 	int fd;
 
 	while (keeper_receive(fs->keeper, &m, &fd) == 1) {
@@ -457,7 +457,7 @@ static int serve(struct fs *fs, struct why *why)
 	} else {
 		why_set(why, -r, "the threads of the mount cannot be started: %s", strerror(-r));
 	}
-	if (!r && atomic_load(&fs->handover)) {
+	if (!r && atomic_load(&fs->handover) && !atomic_load(&fs->stop)) {
 		hand_over(fs, loops);
 		if (!told_to_stop(fs))
 			return 0;
