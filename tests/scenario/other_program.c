@@ -6,10 +6,12 @@
  *   hang              says nothing when it is asked what it is
  *   nonsense          says something else
  *   will, tables      is the other program, but speaks another version to its parent, or knows no tables but older ones
+ *   options           ... but does not take the options
  *   exit, abort       is the other program when it is judged, and ends as soon as it is to serve
  *   never             ... and never serves
  *   late, stuck       ... and ends, or does nothing, when it has been given what there is
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -69,6 +71,10 @@ static int judge(const char *program, char **argv, const char *how)
 		verdict.will_version++;
 	if (!strcmp(how, "tables"))
 		verdict.tables_oldest = verdict.tables_newest = 1;
+	if (!strcmp(how, "options")) {
+		verdict.error = EINVAL;
+		strcpy(verdict.text, "there is no parameter 'colour'");
+	}
 	strcpy(verdict.version, "9.9.9");
 	return write(STDOUT_FILENO, &verdict, sizeof(verdict)) != sizeof(verdict);
 }
