@@ -48,6 +48,8 @@
 	x(UINT, drain_limit, "60", 1, 86400, "seconds that the end may take for that at most") \
 	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s") \
 	x(UINT, watchdog_s, "30", 0, 86400, "a serving process in which nothing moves for so many looks, one a second, is killed; 0 = never") \
+	x(UINT, upgrade_judge_ms, "5000", 10, 600000, "a program that `prefixfs upgrade` names must have said by then what it is") \
+	x(UINT, upgrade_ready_ms, "30000", 10, 3600000, "and serve by then, or the one of before serves again") \
 	x(BOOL, core, "false", 0, 1, "a core dump of a serving process that faults; while it is written nobody is answered") \
 	x(BOOL, resend, "true", 0, 1, "no: the mount is made anew after a death, as where the kernel sends no request again; for tests") \
 	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error") \

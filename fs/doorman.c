@@ -557,6 +557,10 @@ static void hear_parent(struct doorman *d)
 	else if (r == 1 && m.kind == KEEPER_STOP) {
 		if (m.number)
 			atomic_store(&d->fs->hurry, true);
+		atomic_store(&d->fs->stop, true);
+		fs_end(d->fs);
+	} else if (r == 1 && m.kind == KEEPER_HANDOVER) {
+		atomic_store(&d->fs->handover, true);
 		fs_end(d->fs);
 	}
 }

@@ -2,6 +2,7 @@
  *
  * What parent and serving process tell each other, over a SOCK_SEQPACKET pair: one message a packet.
  *
+ *   WAITS        serving -> parent   it has all that it can have before it is given anything
  *   READY        serving -> parent   the mount answers
  *   POPULATING   serving -> parent   number 1: it makes memory of floors present; 0: it is. A successor begins with 1
  *   KEEP         serving -> parent   with a descriptor: hold it for me as (what, name, number)
@@ -22,7 +23,7 @@
 
 #include "store/host.h"
 
-enum keeper_kind { KEEPER_READY = 1, KEEPER_KEEP, KEEPER_DROP, KEEPER_STOP, KEEPER_POPULATING, KEEPER_GIVE, KEEPER_GIVEN, KEEPER_HANDOVER };
+enum keeper_kind { KEEPER_READY = 1, KEEPER_KEEP, KEEPER_DROP, KEEPER_STOP, KEEPER_POPULATING, KEEPER_GIVE, KEEPER_GIVEN, KEEPER_HANDOVER, KEEPER_WAITS };
 
 struct keeper_message {
 	uint32_t kind; /* enum keeper_kind; a change of these messages is one of WILL_VERSION (fs/will.h) */

@@ -51,5 +51,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	log_set_level((enum log_level)config.log_level);
-	return config.serve[0] ? serve_run(&config) : parent_run(&config);
+	if (config.serve[0])
+		serve_run(&config);
+	return parent_run(&config);
 }

@@ -17,7 +17,6 @@
 #include "fs/node.h"
 #include "fs/notifier.h"
 #include "fs/watch.h"
-#include "store/adopt.h"
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
@@ -555,7 +554,6 @@ void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 	if (d)
 		closedir(d);
 	restore_from_disk(n);
-	host_adopted(n->fs->host);
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

@@ -13,7 +13,6 @@
 #include "fs/memory_limit.h"
 #include "fs/parent_state.h"
 #include "fs/serve.h"
-#include "fs/version.h"
 #include "store/base/clock.h"
 
 #define NOT_REAPED "not known yet: it has not been reaped" /* as last_exit_reason says */
@@ -35,9 +34,9 @@ static bool killed(const struct serving *s)
 }
 
 /* @lines: room for pointers to what it logged. */
-static void gather_facts(const struct parent *p, const char *lines[PARENT_LAST_LINES], struct last_exit_facts *ret)
+static void gather_facts(
+	const struct parent *p, const struct serving *s, const char *lines[PARENT_LAST_LINES], struct last_exit_facts *ret)
 {
-	const struct serving *s = &p->serving;
 	uint64_t now = clock_now_ns();
 	struct memory_limit limit;
 	unsigned end = s->line_count + (s->partial ? 1 : 0), first = end > PARENT_LAST_LINES ? end - PARENT_LAST_LINES : 0;
@@ -60,7 +59,7 @@ static void gather_facts(const struct parent *p, const char *lines[PARENT_LAST_L
 		.lines = lines,
 		.line_count = end - first,
 		.mount = p->config->mountpoint,
-		.version = version_text,
+		.version = p->trying >= 0 ? p->upgrade.tried : upgrade_parent_version(&p->upgrade),
 		.restarts = p->restarts,
 		.sessions = kept_count(&p->kept, "session"),
 		.spaces = kept_count(&p->kept, "segment"),
@@ -167,12 +166,18 @@ static void give_up(const struct parent *p, enum deaths_verdict verdict, const c
 			p->deaths.recent, DEATHS_WITHIN_S, how, p->dir.path);
 }
 
+/* The sentence of the last line that it logged. */
+static const char *last_words(const struct serving *s, const char *how)
+{
+	const char *last = serving_last_line(s, how), *error = strstr(last, " error: "), *warning = strstr(last, " warning: ");
+
+	return error ? error + strlen(" error: ") : warning ? warning + strlen(" warning: ") : last;
+}
+
 /* Whoever waits for the start is told what it refused. */
 static void say_refused(struct parent *p, const char *how)
 {
-	const char *last = serving_last_line(p, how), *text = strstr(last, " error: ");
-
-	parent_say(p, text ? text + strlen(" error: ") : last);
+	parent_say(p, last_words(&p->serving, how));
 }
 
 /* Nobody is told by health who has never had an answer. */
@@ -188,7 +193,7 @@ static enum obituary_verdict judge_death(struct parent *p, bool refused, bool to
 	struct last_exit_facts facts;
 	enum deaths_verdict verdict = DEATHS_GO_ON;
 
-	gather_facts(p, lines, &facts);
+	gather_facts(p, &p->serving, lines, &facts);
 	last_exit_reason(&facts, how);
 	if (!refused && !told)
 		verdict = deaths_note(&p->deaths, facts.died_ns, killed(&p->serving) && p->serving.populating, (unsigned)p->config->deaths);
@@ -210,6 +215,27 @@ static enum obituary_verdict judge_death(struct parent *p, bool refused, bool to
 	else if (end[0])
 		parent_say(p, end);
 	return told || end[0] ? not_again(p, told) : OBITUARY_NEXT;
+}
+
+void obituary_reason(const struct parent *p, const struct serving *s, char *reason)
+{
+	const char *lines[PARENT_LAST_LINES];
+	struct last_exit_facts facts;
+
+	gather_facts(p, s, lines, &facts);
+	last_exit_reason(&facts, reason);
+	if (!s->ready && (exited_with(s, SERVE_EXIT_REFUSED) || exited_with(s, SERVE_EXIT_REMOUNT)) && s->line_count)
+		snprintf(reason, LAST_EXIT_REASON_BYTES, "%s", last_words(s, reason));
+}
+
+void obituary_note(struct parent *p, const char *reason, const char *next)
+{
+	const char *lines[PARENT_LAST_LINES];
+	struct last_exit_facts facts;
+
+	gather_facts(p, &p->serving, lines, &facts);
+	facts.next = next;
+	note_last_exit(p, &facts, reason);
 }
 
 enum obituary_verdict obituary_judge(struct parent *p, uint64_t *pause_ms)

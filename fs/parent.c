@@ -124,12 +124,15 @@ static int make_parts(struct parent *p, struct why *why)
 		r = will_make(&p->will, &p->will_fd, why);
 	if (!r && fallen_prepare(&p->fallen))
 		r = why_set(why, ENOMEM, "no memory for the fallen mount");
+	if (!r)
+		replacement_begin(p);
 	return r;
 }
 
 /* The mount goes first: whoever waits there is answered. */
 static void end_parts(struct parent *p)
 {
+	replacement_end(p);
 	succession_unmount(p);
 	if (p->helper > 0)
 		kill(p->helper, SIGKILL);
@@ -223,8 +226,8 @@ int parent_run(struct config *config)
 		return 1;
 	}
 	p->config = config;
-	p->launcher = p->terminal = p->signals = p->listener = p->will_fd = p->fuse = p->abort = -1;
-	p->serving.keeper = p->serving.log = -1;
+	p->launcher = p->terminal = p->signals = p->listener = p->will_fd = p->fuse = p->abort = p->program = p->trying = -1;
+	p->serving.keeper = p->serving.log = p->next.keeper = p->next.log = -1;
 	if (!config->foreground)
 		status = go_into_background(p);
 	if (status < 0) {

@@ -6,11 +6,13 @@
  *   supervise.c    a serving process after the other; signals; what to do until which time
  *   serving.c      one serving process: starting it, what it says, whether it moves, its end
  *   succession.c   between two: the mount that stays or is made anew, the pause, the fallen mount
+ *   replacement.c  upgrades: the next serving process beside the present one
  *   obituary.c     the account of a death
  */
 #ifndef PREFIXFS_FS_PARENT_STATE_H
 #define PREFIXFS_FS_PARENT_STATE_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,8 +23,10 @@
 #include "fs/keeper.h"
 #include "fs/last_exit.h"
 #include "fs/rundir.h"
+#include "fs/upgrade_parent.h"
 #include "fs/will.h"
 
+#define PARENT_FDS (5u + UPGRADE_PARENT_FDS)
 #define PARENT_LAST_LINES 20
 #define PARENT_LINE_BYTES 512
 #define PARENT_LOOK_MS 1000 /* how often the serving process is looked at */
@@ -34,6 +38,9 @@
 struct serving {
 	pid_t pid;       /* 0 = there is none */
 	int keeper, log; /* channel to it, its standard error; -1: at the end */
+	unsigned mounts; /* parent.mounts at its start: it has the descriptor of that one */
+	bool handed_over; /* it was told to end for an upgrade, or killed for one: its end is no death */
+	bool waits;      /* WAITS came */
 	bool ready;      /* READY came */
 	bool reaped;     /* `status` is waitpid's */
 	bool given_up;   /* it cannot end, and its connection was ended: gone on without */
@@ -66,10 +73,18 @@ struct parent {
 	int will_fd;
 	int fuse;        /* /dev/fuse of the present mount, or -1 */
 	unsigned device; /* of the present mount */
+	unsigned mounts; /* made so far */
 	int abort;       /* what ends its connection, or -1 */
 	bool taken_away; /* the present mount, by us, since its serving process could not end */
 	bool remount;    /* the serving process cannot take its connection over */
 	struct serving serving; /* the present one */
+	struct serving next;    /* of an upgrade: it waits for what it is to be given; pid 0 = there is none */
+	struct upgrade_parent upgrade;
+	struct upgrade_calls upgrade_calls;
+	int program;     /* that serving processes are of; -1 = the parent's own */
+	int trying;      /* the upgrade's, borrowed until it is kept or given up; -1 = none is tried */
+	bool succeeding; /* an upgrade asks for the next serving process now */
+	unsigned upgrades; /* that came to serve */
 	struct kept kept;
 	bool served;     /* there was a READY */
 	bool stopping;   /* a signal asked for the end */
@@ -81,7 +96,7 @@ struct parent {
 	struct deaths deaths;
 	char last_exit[448]; /* for health: how the serving process ended last, even where the file cannot be written */
 	struct last_exit_facts unreaped; /* of the last death whose status was not known; pid 0 = there is none */
-	char fallen_text[LAST_EXIT_BYTES + 64];
+	char fallen_text[LAST_EXIT_BYTES + RUNDIR_PATH_BYTES + 96];
 	struct fallen fallen;
 };
 
@@ -93,24 +108,37 @@ void parent_say(struct parent *p, const char *sentence);
 int parent_supervise(struct parent *p);
 /* Reads the signals that have come and what has ended. */
 void parent_hear_signals(struct parent *p);
+/* In *n entries of @fds, PARENT_FDS at most: what may come. */
+void parent_gather(struct parent *p, struct pollfd *fds, unsigned *n);
 /* By a signal, or by an unmount: whoever took the mount away, if it was not us, wants no other one. */
 bool parent_told_to_stop(const struct parent *p);
 
 /* ---- serving.c -------------------------------------------------------------------------------------------------------- */
 
-int serving_start(struct parent *p, struct why *why);
+/* @s is p->serving, or the one beside it, which waits to be given what is held. */
+int serving_start(struct parent *p, struct serving *s, struct why *why);
+/* From now on it is given what is held. */
+void serving_begin(struct parent *p);
+/* p->next takes the place of p->serving, which is cleared. */
+void serving_promote(struct parent *p);
+/* Is p->next there, and has it the descriptor of the present mount? */
+bool serving_waits(const struct parent *p);
 /* What it logged and what it tells, as far as that is there; what it is to be given, as far as the channel takes it. */
-void serving_hear(struct parent *p);
+void serving_hear(struct parent *p, struct serving *s);
 /* Called every PARENT_LOOK_MS: kills one in which nothing moves; ends the connection of one that is dead and cannot end. */
 void serving_look(struct parent *p);
 void serving_tell_stop(struct parent *p, bool hurry);
-void serving_kill(struct parent *p);
+/* HANDOVER. One that cannot hear it is killed. */
+void serving_hand_over(struct parent *p);
+void serving_kill(struct serving *s);
 /* No thread of it runs a line of the program any more: the next one may start. At the end of its channel it is killed once more, which
  * says nothing to who has ended. */
 bool serving_is_over(struct parent *p, uint64_t now_ns);
 void serving_clear(struct parent *p);
+/* Kills p->next, and lets go of it. */
+void serving_discard_next(struct parent *p);
 /* The last line that it logged. */
-const char *serving_last_line(const struct parent *p, const char *otherwise);
+const char *serving_last_line(const struct serving *s, const char *otherwise);
 /* Whoever waits for the start goes on. */
 void serving_release_launcher(struct parent *p);
 
@@ -120,10 +148,10 @@ void serving_release_launcher(struct parent *p);
 int succession_mount(struct parent *p, struct why *why);
 /* Takes the mount away and ends its connection. */
 void succession_unmount(struct parent *p);
-/* Waits before the next start. False: the end was asked for meanwhile. */
+/* Waits before the next start, which an upgrade may bring forward. False: the end was asked for meanwhile. */
 bool succession_pause(struct parent *p, uint64_t ms);
-/* Nobody serves any more: the parent answers, until it is told to stop. @text: what health says. */
-void succession_fall(struct parent *p);
+/* Nobody serves any more: the parent answers, until it is told to stop. True: until an upgrade starts a serving process once more. */
+bool succession_fall(struct parent *p);
 
 /* ---- obituary.c ------------------------------------------------------------------------------------------------------- */
 
@@ -136,5 +164,25 @@ enum obituary_verdict obituary_judge(struct parent *p, uint64_t *pause_ms);
 void obituary_reaped(struct parent *p, int status);
 /* The reason that an earlier run on this mount point left. */
 void obituary_recall(struct parent *p);
+/* Why @s ended, by what is known; LAST_EXIT_REASON_BYTES. One that refused to begin has said it itself. */
+void obituary_reason(const struct parent *p, const struct serving *s, char *reason);
+/* The account of the end of p->serving, as of a death, without counting as one; @next: what follows. */
+void obituary_note(struct parent *p, const char *reason, const char *next);
+
+/* ---- replacement.c -------------------------------------------------------------------------------------------------- */
+
+/* Listens for `prefixfs upgrade`. Where that is not possible it is a warning. */
+void replacement_begin(struct parent *p);
+/* Who asks, the judge, the one that waits; and what is due. */
+void replacement_hear(struct parent *p);
+/* The serving process came to serve. */
+void replacement_ready(struct parent *p);
+/* p->serving is over. True: that was an upgrade's doing, and the next one is to be started; false: it was a death. */
+bool replacement_goes_on(struct parent *p);
+/* The next serving process could not be started, or there is no mount for it. */
+void replacement_failed(struct parent *p, const char *reason);
+/* The daemon is to stop. */
+void replacement_stop(struct parent *p);
+void replacement_end(struct parent *p);
 
 #endif

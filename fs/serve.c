@@ -36,10 +36,11 @@
 #include "fs/requests.h"
 #include "fs/watch.h"
 #include "fs/will.h"
+#include "store/adopt.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 
-#define END_MS 500   /* for taking everything apart after the last answer */
+#define END_MS 500   /* for the disk, after the last answer */
 #define GIVE_MS 5000 /* for what the parent holds */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -217,18 +218,13 @@ __attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level l
 			"fuse: %s", line);
 }
 
-/* The parts that hold no memory of clients. */
+/* The parts that hold no memory of clients, and know nothing of a predecessor, which may serve meanwhile. */
 static int open_parts(struct fs *fs, int listener, struct why *why)
 {
-	uint32_t epoch = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
-
 	fs->populated = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HANDLES, epoch);
-	fs->page_nodes = page_nodes_new(epoch);
-	fs->listings = (uint64_t)epoch << 48;
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
 	fs->watch = watch_new(fs);
@@ -239,17 +235,30 @@ static int open_parts(struct fs *fs, int listener, struct why *why)
 	fs->passthrough = passthrough_new(fs);
 	fs->carriers = carriers_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
+	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->calls || !fs->notifier || !fs->watch ||
 		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->passthrough ||
 		!fs->carriers || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
 	return 0;
 }
 
+/* The parent counts serving processes when no other one lives. */
+static int open_numbers(struct fs *fs, struct why *why)
+{
+	uint32_t epoch = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
+
+	fs->handles = handles_new(HANDLES, epoch);
+	fs->page_nodes = page_nodes_new(epoch);
+	fs->listings = (uint64_t)epoch << 48;
+	return fs->handles && fs->page_nodes ? 0 : why_set(why, ENOMEM, "no memory for the serving process");
+}
+
 /* What the parent holds, the store, the namespaces: what is handed on and taken by none of them is let go of. */
 static int open_memory(struct fs *fs, struct why *why)
 {
 	struct heirlooms heirlooms;
+
+	keeper_send(fs->keeper, KEEPER_WAITS, "", "", 0, -1);
 	int r = heirlooms_receive(fs->keeper, GIVE_MS, &heirlooms, why);
 
 	if (r == -ECONNRESET) { /* nobody else takes the mount away */
@@ -259,14 +268,14 @@ static int open_memory(struct fs *fs, struct why *why)
 	if (r)
 		return r;
 	check_budget(fs);
-	r = open_host(fs, why);
+	r = open_numbers(fs, why);
+	if (!r)
+		r = open_host(fs, why);
 	if (!r)
 		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
 		heirlooms_end(&heirlooms, fs->keeper);
-	fs->populating = fs->restarts > 0; /* as the parent takes it */
-	if (!r)
-		fs_tell_populating(fs);
+	fs->populating = fs->restarts + fs->upgrades > 0; /* as the parent takes it */
 	return r;
 }
 
@@ -323,6 +332,20 @@ static bool may_go_on(void *context, uint64_t done, uint64_t goal)
 	return r == -EAGAIN && !atomic_load(&fs->hurry);
 }
 
+/* Meanwhile, by a parent that wanted another one to follow. The doorman, who has been stopped, may have heard it. */
+static bool told_to_stop(struct fs *fs)
+{
+	bool told = atomic_load(&fs->stop);
+	struct keeper_message m;
+	int fd;
+
+	while (keeper_receive(fs->keeper, &m, &fd) == 1) {
+		closep(&fd);
+		told = told || m.kind == KEEPER_STOP;
+	}
+	return told;
+}
+
 /* Nothing is served any more, and nobody else reads what the parent says, which waits as long (fs/parent.c). */
 static void write_down(struct fs *fs)
 {
@@ -348,21 +371,27 @@ static void write_down(struct fs *fs)
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
 
+static void leave_loops(struct fs *fs, struct loops *loops)
+{
+	uint64_t one = 1;
+
+	atomic_store(&fs->leaving, true);
+	if (write(fs->leave, &one, sizeof(one)) < 0)
+		log_error("the loops cannot be told to leave: %s", strerror(errno));
+	loops_join(&loops);
+}
+
 /* The notifier first, while requests are still served: it may wait in the kernel for one of them. Then every request
  * that waits is answered, and the loops leave. */
 static void close_traffic(struct fs *fs, struct loops *loops)
 {
 	struct call *call;
-	uint64_t one = 1;
 
 	notifier_stop(fs->notifier);
 	watch_stop(fs->watch);
 	calls_close(fs->calls);
 	carriers_stop(fs->carriers);
-	atomic_store(&fs->leaving, true);
-	if (write(fs->leave, &one, sizeof(one)) < 0)
-		log_error("the loops cannot be told to leave: %s", strerror(errno));
-	loops_join(&loops);
+	leave_loops(fs, loops);
 	while ((call = calls_next(fs->calls)))
 		call->run(fs, call);
 	aside_stop(fs->aside);
@@ -370,30 +399,20 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	doorman_stop(fs->doorman);
 }
 
-static void close_parts(struct fs *fs)
+/* For an upgrade. What runs is answered; what waits, in whatever part, is the next one's, whom the kernel asks again. */
+static void hand_over(struct fs *fs, struct loops *loops)
 {
-	will_enters(fs->will, WILL_ENDING);
-	doorman_free(&fs->doorman);
-	handles_free(&fs->handles);
-	passthrough_free(&fs->passthrough);
-	aside_free(&fs->aside);
-	carriers_free(&fs->carriers);
-	errands_free(&fs->errands);
-	namespaces_free(&fs->namespaces);
-	host_free(&fs->host);
-	notifier_free(&fs->notifier);
-	watch_free(&fs->watch);
-	requests_free(&fs->requests);
-	calls_free(&fs->calls);
-	if (fs->session)
-		fuse_session_destroy(fs->session);
-	page_nodes_free(&fs->page_nodes);
-	fs->session = NULL;
-	buffers_deinit(&fs->buffers);
-	closep(&fs->populated);
-	closep(&fs->over);
-	closep(&fs->leave);
-	/* The channel ends with the process: the next one starts then. */
+	struct call *call;
+
+	will_enters(fs->will, WILL_DRAINING);
+	leave_loops(fs, loops);
+	while ((call = calls_next(fs->calls)))
+		call->run(fs, call);
+	calls_close(fs->calls); /* those that are carried give up; nobody answers them any more */
+	carriers_stop(fs->carriers);
+	aside_leave(fs->aside);
+	errands_stop(fs->errands);
+	doorman_stop(fs->doorman);
 }
 
 static void wait_for_the_end(struct fs *fs)
@@ -402,6 +421,13 @@ static void wait_for_the_end(struct fs *fs)
 
 	while (poll(&over, 1, -1) < 1)
 		;
+}
+
+/* After all threads are there: their stacks would wait for the pages. The doorman tells the parent. */
+static void begin_populating(struct fs *fs)
+{
+	host_adopted(fs->host);
+	on_populated(fs);
 }
 
 /* 0, or a negative errno with the sentence: nothing was served. */
@@ -420,6 +446,8 @@ static int serve(struct fs *fs, struct why *why)
 		r = carriers_start(fs->carriers);
 	if (!r)
 		r = loops_start(fs, &loops);
+	if (!r)
+		begin_populating(fs);
 	if (!r) {
 		will_enters(fs->will, WILL_SERVING);
 		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
@@ -429,46 +457,37 @@ static int serve(struct fs *fs, struct why *why)
 	} else {
 		why_set(why, -r, "the threads of the mount cannot be started: %s", strerror(-r));
 	}
-	close_traffic(fs, loops);
+	if (!r && atomic_load(&fs->handover) && !atomic_load(&fs->stop)) {
+		hand_over(fs, loops);
+		if (!told_to_stop(fs))
+			return 0;
+	} else {
+		close_traffic(fs, loops);
+	}
 	if (!r)
 		write_down(fs);
 	return r;
 }
 
-/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that
- * is being populated takes seconds. */
-struct limit {
-	pthread_t thread;
-	int status, ms;
-	int done; /* eventfd */
-	bool running;
-};
-
-static void *limit_main(void *argument)
+/* Everything was answered; a disk that hangs must not keep anybody waiting. */
+static void *limit_main(void *status)
 {
-	struct limit *limit = argument;
-	struct pollfd done = {.fd = limit->done, .events = POLLIN};
-
-	if (poll(&done, 1, limit->ms) == 0)
-		_exit(limit->status);
-	return NULL;
+	usleep(END_MS * 1000);
+	_exit((int)(intptr_t)status);
 }
 
-static void limit_begin(struct limit *limit, int status, int ms)
+/* The process does not take itself apart: what sessions have is their clients', who live on. The channel ends with it: the next one starts
+ * then. */
+__attribute__((noreturn)) static void leave(struct fs *fs, int status)
 {
-	limit->status = status;
-	limit->ms = ms;
-	limit->done = eventfd(0, EFD_CLOEXEC);
-	limit->running = pthread_create(&limit->thread, NULL, limit_main, limit) == 0;
-}
+	pthread_t limit;
 
-static void limit_end(struct limit *limit)
-{
-	uint64_t one = 1;
-
-	if (limit->running && write(limit->done, &one, sizeof(one)) == sizeof(one))
-		pthread_join(limit->thread, NULL);
-	closep(&limit->done);
+	will_enters(fs->will, WILL_ENDING);
+	if (fs->host && pthread_create(&limit, NULL, limit_main, (void *)(intptr_t)status))
+		log_debug("the end has no limit of its own");
+	if (fs->host)
+		host_leave(fs->host, clock_now_ns() + END_MS * 1000000ull);
+	_exit(status);
 }
 
 /* What the parent handed on, of which nothing reaches a program that this one runs. */
@@ -476,7 +495,8 @@ static int inherit(struct fs *fs, const char *serve, int *fuse, int *listener, s
 {
 	int will, rest = 0;
 
-	if (sscanf(serve, "%d,%d,%d,%d,%u,%u,%n", fuse, &fs->keeper, listener, &will, &fs->device, &fs->restarts, &rest) != 6 || !rest)
+	if (sscanf(serve, "%d,%d,%d,%d,%u,%u,%u,%n", fuse, &fs->keeper, listener, &will, &fs->device, &fs->restarts, &fs->upgrades, &rest) != 7 ||
+		!rest)
 		return why_set(why, EINVAL, "--serve is what the parent says to itself, not an option for users");
 	fs->last_exit = serve + rest;
 	fcntl(*fuse, F_SETFD, FD_CLOEXEC);
@@ -496,23 +516,21 @@ static void ignore_signals(void)
 	signal(SIGHUP, SIG_IGN);
 }
 
-int serve_run(const struct config *config)
+void serve_run(const struct config *config)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
 	struct why why = WHY_INIT;
-	struct limit limit;
 	bool remount = false;
 	int fuse, listener, r = -ENOMEM, status = 0;
 
-	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
+	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by a descriptor, and would be "exe" or a number for ps and pgrep */
 	if (fs) {
 		fs->config = config;
 		r = inherit(fs, config->serve, &fuse, &listener, &why);
 	}
 	if (r) {
 		log_error("%s", fs ? why.text : "no memory for the serving process");
-		free(fs);
-		return SERVE_EXIT_REFUSED;
+		_exit(SERVE_EXIT_REFUSED);
 	}
 	ignore_signals();
 	fs->started_ns = clock_now_ns();
@@ -527,9 +545,5 @@ int serve_run(const struct config *config)
 	}
 	if (atomic_load(&fs->orphaned))
 		rundir_remove(&fs->dir, true);
-	limit_begin(&limit, status, END_MS);
-	close_parts(fs);
-	free(fs);
-	limit_end(&limit);
-	return status;
+	leave(fs, status);
 }

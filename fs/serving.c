@@ -23,10 +23,17 @@
 
 /* ---- the start ------------------------------------------------------------------------------------------------------- */
 
+/* With the one that is tried. */
+static unsigned upgrades(const struct parent *p)
+{
+	return p->upgrades + (p->trying >= 0);
+}
+
 __attribute__((noreturn)) static void become(struct parent *p, int keeper, int log)
 {
 	char name[] = "prefixfsd", serve[sizeof(p->config->serve) + 8], arguments[64][CONFIG_TEXT_BYTES + 64], *argv[67];
 	int inherited[] = {p->fuse, keeper, p->listener, p->will_fd};
+	int program = p->trying >= 0 ? p->trying : p->program;
 	unsigned n = 0;
 	sigset_t none;
 
@@ -35,8 +42,8 @@ __attribute__((noreturn)) static void become(struct parent *p, int keeper, int l
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%d,%u,%u,%s", p->fuse, keeper, p->listener, p->will_fd, p->device,
-		p->restarts, p->last_exit);
+	snprintf(serve, sizeof(serve), "--serve=%d,%d,%d,%d,%u,%u,%u,%s", p->fuse, keeper, p->listener, p->will_fd, p->device,
+		p->restarts, upgrades(p), p->last_exit);
 	argv[0] = name;
 	while (n < 64 && config_argument(p->config, n, arguments[n], sizeof(arguments[n]))) {
 		argv[n + 1] = arguments[n];
@@ -45,27 +52,28 @@ __attribute__((noreturn)) static void become(struct parent *p, int keeper, int l
 	argv[n + 1] = serve;
 	argv[n + 2] = p->config->mountpoint;
 	argv[n + 3] = NULL;
-	execv("/proc/self/exe", argv);
+	if (program >= 0)
+		fexecve(program, argv, environ);
+	else
+		execv("/proc/self/exe", argv);
 	dprintf(STDERR_FILENO, "the serving process cannot be started: %s\n", strerror(errno));
 	_exit(SERVE_EXIT_REFUSED);
 }
 
-static void begin(struct parent *p, pid_t pid, int keeper, int log)
+static void begin(struct parent *p, struct serving *s, pid_t pid, int keeper, int log)
 {
-	struct serving *s = &p->serving;
-
 	fcntl(keeper, F_SETFL, O_NONBLOCK);
 	fcntl(log, F_SETFL, O_NONBLOCK);
 	memset(s, 0, sizeof(*s));
 	s->pid = pid;
 	s->keeper = keeper;
 	s->log = log;
-	s->giving = true;
+	s->mounts = p->mounts;
 	s->oom_kills = memory_limit_kills("");
-	s->populating = p->restarts > 0; /* it begins with that, and says when it is over */
+	s->populating = p->restarts + upgrades(p) > 0; /* it begins with that, and says when it is over */
 }
 
-int serving_start(struct parent *p, struct why *why)
+int serving_start(struct parent *p, struct serving *s, struct why *why)
 {
 	int pair[2], log[2];
 
@@ -81,16 +89,46 @@ int serving_start(struct parent *p, struct why *why)
 		become(p, pair[1], log[1]);
 	close(pair[1]);
 	close(log[1]);
-	begin(p, pid > 0 ? pid : 0, pair[0], log[0]);
+	begin(p, s, pid > 0 ? pid : 0, pair[0], log[0]);
 	return pid < 0 ? why_set(why, errno, "fork: %s", strerror(errno)) : 0;
+}
+
+void serving_begin(struct parent *p)
+{
+	p->serving.giving = true;
+}
+
+static void clear(struct serving *s)
+{
+	closep(&s->keeper);
+	closep(&s->log);
+	s->pid = 0;
 }
 
 void serving_clear(struct parent *p)
 {
-	closep(&p->serving.keeper);
-	closep(&p->serving.log);
-	p->serving.pid = 0;
+	clear(&p->serving);
 	p->kill_ns = 0;
+}
+
+void serving_promote(struct parent *p)
+{
+	serving_clear(p);
+	p->serving = p->next;
+	p->next = (struct serving){.keeper = -1, .log = -1};
+}
+
+bool serving_waits(const struct parent *p)
+{
+	return p->next.pid && !p->next.reaped && !p->next.ended_ns && p->next.mounts == p->mounts;
+}
+
+/* Killed before its channel is closed: it would take that for the parent's end, and the mount away. */
+void serving_discard_next(struct parent *p)
+{
+	if (p->next.pid)
+		serving_kill(&p->next);
+	clear(&p->next);
 }
 
 /* ---- its log ----------------------------------------------------------------------------------------------------------- */
@@ -104,10 +142,8 @@ static void show_warning(const struct parent *p, const char *line)
 		dprintf(p->terminal, "prefixfsd: %s\n", text + 1);
 }
 
-static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
+static void note_line_bytes(const struct parent *p, struct serving *s, const char *text, size_t bytes)
 {
-	struct serving *s = &p->serving;
-
 	for (size_t i = 0; i < bytes; i++) {
 		char *line = s->lines[s->line_count % PARENT_LAST_LINES];
 
@@ -123,27 +159,25 @@ static void note_line_bytes(struct parent *p, const char *text, size_t bytes)
 	}
 }
 
-static void copy_log(struct parent *p)
+static void copy_log(const struct parent *p, struct serving *s)
 {
 	char text[4096];
 	ssize_t n;
 
-	if (p->serving.log < 0)
+	if (s->log < 0)
 		return;
-	while ((n = read(p->serving.log, text, sizeof(text))) > 0) {
+	while ((n = read(s->log, text, sizeof(text))) > 0) {
 		if (write(STDERR_FILENO, text, (size_t)n) < 0) {
 			/* The log's place is full or gone; the last lines are remembered all the same. */
 		}
-		note_line_bytes(p, text, (size_t)n);
+		note_line_bytes(p, s, text, (size_t)n);
 	}
 	if (n == 0)
-		closep(&p->serving.log);
+		closep(&s->log);
 }
 
-const char *serving_last_line(const struct parent *p, const char *otherwise)
+const char *serving_last_line(const struct serving *s, const char *otherwise)
 {
-	const struct serving *s = &p->serving;
-
 	return s->line_count ? s->lines[(s->line_count - 1) % PARENT_LAST_LINES] : otherwise;
 }
 
@@ -163,11 +197,13 @@ static void on_ready(struct parent *p)
 {
 	p->serving.ready = p->served = true;
 	p->serving.ready_ns = clock_now_ns();
-	copy_log(p); /* whoever waits is to see what it warned of before that */
+	copy_log(p, &p->serving); /* whoever waits is to see what it warned of before that */
 	log_info("serving %s, pid %d", p->config->mountpoint, (int)p->serving.pid);
 	serving_release_launcher(p);
+	replacement_ready(p);
 }
 
+/* One that waits yet has nothing to say. */
 static void hear(struct parent *p, const struct keeper_message *m, int fd)
 {
 	switch (m->kind) {
@@ -205,15 +241,19 @@ static void give(struct parent *p)
 		serving_tell_stop(p, false); /* it was asked for meanwhile */
 }
 
-static void read_keeper(struct parent *p)
+static void read_keeper(struct parent *p, struct serving *s)
 {
-	struct serving *s = &p->serving;
 	struct keeper_message m;
 	int fd, r;
 
 	while (s->keeper >= 0 && (r = keeper_receive(s->keeper, &m, &fd)) != -EAGAIN) {
-		if (r == 1) {
+		if (r == 1 && s == &p->serving) {
 			hear(p, &m, fd);
+			continue;
+		}
+		closep(&fd);
+		if (r == 1) {
+			s->waits = s->waits || m.kind == KEEPER_WAITS;
 			continue;
 		}
 		closep(&s->keeper);
@@ -222,11 +262,11 @@ static void read_keeper(struct parent *p)
 	}
 }
 
-void serving_hear(struct parent *p)
+void serving_hear(struct parent *p, struct serving *s)
 {
-	copy_log(p);
-	read_keeper(p);
-	if (p->serving.giving)
+	copy_log(p, s);
+	read_keeper(p, s);
+	if (s == &p->serving && s->giving)
 		give(p);
 }
 
@@ -234,6 +274,15 @@ void serving_tell_stop(struct parent *p, bool hurry)
 {
 	if (p->serving.keeper >= 0 && !p->serving.giving)
 		keeper_send(p->serving.keeper, KEEPER_STOP, "", "", hurry, -1);
+}
+
+void serving_hand_over(struct parent *p)
+{
+	struct serving *s = &p->serving;
+
+	s->handed_over = true;
+	if (s->giving || keeper_send(s->keeper, KEEPER_HANDOVER, "", "", 0, -1))
+		serving_kill(s);
 }
 
 /* ---- looks ----------------------------------------------------------------------------------------------------------- */
@@ -299,7 +348,7 @@ static void look_whether_it_moves(struct parent *p, const struct state *state)
 	s->was_stopped = state->letter == 'T';
 	log_error("nothing moved in the serving process for %u looks, one a second%s; it is killed", s->still,
 		s->was_stopped ? ", for it was stopped" : "");
-	serving_kill(p);
+	serving_kill(s);
 }
 
 void serving_look(struct parent *p)
@@ -315,11 +364,11 @@ void serving_look(struct parent *p)
 
 /* ---- the end ----------------------------------------------------------------------------------------------------------- */
 
-void serving_kill(struct parent *p)
+void serving_kill(struct serving *s)
 {
-	if (p->serving.pid && !p->serving.reaped)
-		kill(p->serving.pid, SIGKILL);
-	p->serving.killed = true;
+	if (s->pid && !s->reaped)
+		kill(s->pid, SIGKILL);
+	s->killed = true;
 }
 
 bool serving_is_over(struct parent *p, uint64_t now_ns)
@@ -331,7 +380,9 @@ bool serving_is_over(struct parent *p, uint64_t now_ns)
 	if (!s->ended_ns)
 		return false;
 	if (!s->killed)
-		serving_kill(p);
+		serving_kill(s);
+	if (s->handed_over && !p->stopping)
+		return true; /* how it ended is nobody's question */
 	/* What is stopped is not started again: there is time to hear how it ended. */
 	return !p->stopping && now_ns >= s->ended_ns + PARENT_REAP_MS * 1000000ull;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "fs/connection.h"
 #include "fs/log.h"
@@ -66,6 +67,7 @@ int succession_mount(struct parent *p, struct why *why)
 	int r = mount_make(p->config, &p->fuse, &p->device, why);
 
 	p->abort = r ? -1 : mount_open_abort(p->device);
+	p->mounts++;
 	return r;
 }
 
@@ -77,15 +79,20 @@ bool succession_pause(struct parent *p, uint64_t ms)
 
 	for (;;) {
 		uint64_t now = clock_now_ns();
-		struct pollfd wait = {.fd = p->signals, .events = POLLIN};
+		struct pollfd fds[PARENT_FDS];
+		unsigned count = 0;
 
 		parent_hear_signals(p);
+		replacement_hear(p);
 		if (parent_told_to_stop(p))
 			return false;
-		if (now >= until)
+		if (now >= until || p->succeeding)
 			return true;
 		uint64_t left_ms = (until - now) / 1000000 + 1;
-		poll(&wait, 1, left_ms < PARENT_LOOK_MS ? (int)left_ms : PARENT_LOOK_MS);
+		int due = upgrade_parent_timeout(&p->upgrade, now), most = left_ms < PARENT_LOOK_MS ? (int)left_ms : PARENT_LOOK_MS;
+
+		parent_gather(p, fds, &count);
+		poll(fds, count, due >= 0 && due < most ? due : most);
 	}
 }
 
@@ -102,38 +109,55 @@ static int fallen_mount(struct parent *p, struct why *why)
 	return 0;
 }
 
-static void answer(struct parent *p)
+/* True: an upgrade takes over. */
+static bool answer(struct parent *p)
 {
 	int r = 1;
 
 	while (r >= 0) {
-		struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN}, {.fd = p->fuse, .events = POLLIN}};
+		struct pollfd fds[PARENT_FDS + 1] = {{.fd = p->fuse, .events = POLLIN}};
+		int ms = upgrade_parent_timeout(&p->upgrade, clock_now_ns());
+		unsigned count = 1;
 
+		parent_gather(p, fds, &count);
 		if (r == 0)
-			poll(fds, 2, PARENT_LOOK_MS);
+			poll(fds, count, ms >= 0 && ms < PARENT_LOOK_MS ? ms : PARENT_LOOK_MS);
 		parent_hear_signals(p);
+		replacement_hear(p);
 		if (parent_told_to_stop(p))
-			return;
+			return false;
+		if (p->succeeding)
+			return true;
 		r = fallen_answer(&p->fallen);
 	}
+	return false;
 }
 
-void succession_fall(struct parent *p)
+static size_t write_text(struct parent *p)
 {
-	struct why why = WHY_INIT;
 	char text[LAST_EXIT_BYTES];
 	long bytes = rundir_read(&p->dir, "last_exit", text, sizeof(text));
 
+	return (size_t)snprintf(p->fallen_text, sizeof(p->fallen_text), "state: fallen\nparent: %d\nsocket: %s/sock\n%s%s", (int)getpid(),
+		p->dir.path, bytes > 0 ? text : "reason: ", bytes > 0 ? "" : p->last_exit);
+}
+
+bool succession_fall(struct parent *p)
+{
+	struct why why = WHY_INIT;
+
 	if (parent_told_to_stop(p))
-		return;
+		return false;
 	if (fallen_mount(p, &why)) {
 		parent_say(p, why.text);
-		return;
+		return false;
 	}
-	bytes = snprintf(p->fallen_text, sizeof(p->fallen_text), "state: fallen\n%s%s", bytes > 0 ? text : "reason: ",
-		bytes > 0 ? "" : p->last_exit);
+	size_t bytes = write_text(p);
 	log_info("%s answers EIO from now on, and in health why", p->config->mountpoint);
-	fallen_begin(&p->fallen, p->fuse, p->will, p->fallen_text, (size_t)bytes);
-	answer(p);
+	fallen_begin(&p->fallen, p->fuse, p->will, p->fallen_text, bytes);
+	bool again = answer(p);
 	log_info("the fallen mount ends");
+	if (again)
+		p->deaths = (struct deaths){0};
+	return again;
 }

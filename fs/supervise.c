@@ -40,6 +40,7 @@ static void send_unmounting(struct parent *p)
 		return;
 	closep(&p->fuse);
 	closep(&p->serving.keeper);
+	closep(&p->next.keeper);
 	mount_remove(p->config, p->device, false);
 	_exit(0);
 }
@@ -73,6 +74,7 @@ static void begin_stop(struct parent *p)
 	}
 	p->stopping = true;
 	log_info("stopping");
+	replacement_stop(p);
 	if (!p->serving.pid)
 		return;
 	serving_tell_stop(p, false);
@@ -84,7 +86,7 @@ static void begin_stop(struct parent *p)
 static void kill_late(struct parent *p)
 {
 	log_error("the serving process did not stop in %" PRIu64 " ms and is killed", p->stop_ms);
-	serving_kill(p);
+	serving_kill(&p->serving);
 	mount_abort(p->abort);
 	p->serving.killed_ms = p->stop_ms;
 	p->kill_ns = 0;
@@ -101,6 +103,11 @@ static void reap(struct parent *p)
 		if (pid == p->serving.pid) {
 			p->serving.reaped = true;
 			p->serving.status = status;
+		} else if (pid == p->next.pid) {
+			p->next.reaped = true;
+			p->next.status = status;
+		} else if (upgrade_parent_reaped(&p->upgrade, pid, status)) {
+			continue;
 		} else if (pid == p->helper) {
 			p->helper = 0;
 		} else if (pid == p->unreaped.pid) {
@@ -126,16 +133,33 @@ static int ms_until(uint64_t now, uint64_t ns)
 	return ns <= now ? 0 : (int)((ns - now) / 1000000) + 1;
 }
 
+static void gather_serving(const struct serving *s, struct pollfd *fds, unsigned *n)
+{
+	if (!s->pid)
+		return;
+	fds[(*n)++] = (struct pollfd){.fd = s->keeper, .events = s->giving ? POLLIN | POLLOUT : POLLIN};
+	fds[(*n)++] = (struct pollfd){.fd = s->log, .events = POLLIN};
+}
+
+void parent_gather(struct parent *p, struct pollfd *fds, unsigned *n)
+{
+	fds[(*n)++] = (struct pollfd){.fd = p->signals, .events = POLLIN};
+	gather_serving(&p->serving, fds, n);
+	gather_serving(&p->next, fds, n);
+	*n += upgrade_parent_fds(&p->upgrade, fds + *n);
+}
+
 static void wait_for_something(struct parent *p, uint64_t look_ns)
 {
 	const struct serving *s = &p->serving;
 	uint64_t now = clock_now_ns();
-	struct pollfd fds[] = {
-		{.fd = p->signals, .events = POLLIN},
-		{.fd = s->keeper, .events = s->giving ? POLLIN | POLLOUT : POLLIN},
-		{.fd = s->log, .events = POLLIN},
-	};
-	int ms = ms_until(now, look_ns);
+	struct pollfd fds[PARENT_FDS];
+	unsigned count = 0;
+	int ms = ms_until(now, look_ns), upgrade_ms = upgrade_parent_timeout(&p->upgrade, now);
+
+	parent_gather(p, fds, &count);
+	if (upgrade_ms >= 0 && upgrade_ms < ms)
+		ms = upgrade_ms;
 
 	if (p->kill_ns && ms_until(now, p->kill_ns) < ms)
 		ms = ms_until(now, p->kill_ns);
@@ -143,7 +167,7 @@ static void wait_for_something(struct parent *p, uint64_t look_ns)
 		ms = PARENT_REAP_MS;
 	if (s->killed_ms && ms > PARENT_LEAVE_MS / 4)
 		ms = PARENT_LEAVE_MS / 4;
-	if (poll(fds, 3, ms) < 0 && errno != EINTR)
+	if (poll(fds, count, ms) < 0 && errno != EINTR)
 		log_error("poll: %s", strerror(errno));
 }
 
@@ -154,8 +178,9 @@ static void watch(struct parent *p)
 
 	for (;;) {
 		wait_for_something(p, look_ns);
-		serving_hear(p);
+		serving_hear(p, &p->serving);
 		parent_hear_signals(p);
+		replacement_hear(p);
 		uint64_t now = clock_now_ns();
 
 		if (p->kill_ns && now >= p->kill_ns) {
@@ -169,7 +194,7 @@ static void watch(struct parent *p)
 		if (serving_is_over(p, now) || (leave_ns && now >= leave_ns))
 			break;
 	}
-	serving_hear(p); /* its last words */
+	serving_hear(p, &p->serving); /* its last words */
 }
 
 /* The next serving process, from its start to its end. */
@@ -177,37 +202,62 @@ static int run_one(struct parent *p, struct why *why)
 {
 	int r = succession_mount(p, why);
 
-	if (!r)
-		r = serving_start(p, why);
-	if (!r)
-		watch(p);
-	return r;
+	p->succeeding = false;
+	if (!r && serving_waits(p)) {
+		serving_promote(p);
+	} else if (!r) {
+		serving_discard_next(p);
+		r = serving_start(p, &p->serving, why);
+	}
+	if (r)
+		return r;
+	serving_begin(p);
+	watch(p);
+	return 0;
+}
+
+/* Nobody can be started. True: an upgrade will. */
+static bool fail(struct parent *p, const struct why *why)
+{
+	parent_say(p, why->text);
+	replacement_failed(p, why->text);
+	serving_clear(p);
+	p->not_begun = p->restarts == 0 && !p->served;
+	return p->served && succession_fall(p);
+}
+
+/* The serving process is over. True: there is to be another one; else *status is all that is left. */
+static bool goes_on(struct parent *p, int *status)
+{
+	uint64_t pause_ms = 0;
+
+	if (replacement_goes_on(p)) {
+		serving_clear(p);
+		return true;
+	}
+	enum obituary_verdict verdict = obituary_judge(p, &pause_ms);
+	serving_clear(p);
+	p->restarts++;
+	*status = verdict == OBITUARY_STOPPED ? 0 : 1;
+	if (verdict == OBITUARY_FALL)
+		return succession_fall(p);
+	if (verdict != OBITUARY_NEXT)
+		return false;
+	*status = 0;
+	if (!succession_pause(p, pause_ms))
+		return false;
+	log_info("starting again");
+	return true;
 }
 
 int parent_supervise(struct parent *p)
 {
-	struct why why = WHY_INIT;
+	int status = 1;
 
 	for (;;) {
-		uint64_t pause_ms = 0;
+		struct why why = WHY_INIT;
 
-		if (run_one(p, &why)) {
-			parent_say(p, why.text);
-			serving_clear(p);
-			p->not_begun = p->restarts == 0;
-			if (p->served)
-				succession_fall(p);
-			return 1;
-		}
-		enum obituary_verdict verdict = obituary_judge(p, &pause_ms);
-		serving_clear(p);
-		if (verdict == OBITUARY_FALL)
-			succession_fall(p);
-		if (verdict != OBITUARY_NEXT)
-			return verdict == OBITUARY_STOPPED ? 0 : 1;
-		p->restarts++;
-		if (!succession_pause(p, pause_ms))
-			return 0;
-		log_info("starting again");
+		if (run_one(p, &why) ? !fail(p, &why) : !goes_on(p, &status))
+			return status;
 	}
 }

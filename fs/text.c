@@ -134,7 +134,7 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 	fprintf(to, "version: %s, control ABI %u\n", version_text, PFS_ABI_VERSION);
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
-	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
+	fprintf(to, "socket: %s/sock\nrestarts: %u\nupgrades: %u\n", fs->dir.path, fs->restarts, fs->upgrades);
 	fprintf(to, "after a death: %s\n", connection_survives(fs->will) && fs->config->resend ? "the mount stays" : "it is mounted anew");
 	if (fs->last_exit[0])
 		fprintf(to, "last exit: %s\n", fs->last_exit);

@@ -12,7 +12,7 @@
  *
  * The judge: the parent runs the new program as `prefixfsd --judge` with the daemon's own options and the kernel's INIT as its standard
  * input; it reads nothing of the cache, touches nothing and writes struct upgrade_verdict to its standard output within
- * UPGRADE_JUDGE_MS, or is refused. What it would answer to INIT is found out by answering it, to nobody.
+ * config.upgrade_judge_ms, or is refused. What it would answer to INIT is found out by answering it, to nobody.
  *
  *   refused, with the sentence                                                          errno
  *   "... speaks version 2 to its parent, this daemon 1: stop it and start the new one"  EPROTO
@@ -21,12 +21,13 @@
  *   "... answers the kernel's INIT otherwise: max_write 1048576, and not 131072; the
  *    mount would be made anew, which --remount allows"                                EXDEV
  *   "... does not take this daemon's options: <its own sentence>"                       EINVAL
- *   "... answered nothing within 5 s", "... is no prefixfsd", "... ended with status n" ENOEXEC
+ *   "... answered nothing within 5000 ms", "... is no prefixfsd", "... ended with status n" ENOEXEC
  *   "only root and uid n, whose daemon this is, may ask"                                EACCES
  *   "this is no request for an upgrade ...", "... came without a program"               EINVAL
  *   "the daemon is being stopped"                                                       ESHUTDOWN
  *   "an upgrade is under way already"                                                   EBUSY
  *   "the new serving process ended before it served: <reason>; <version> serves again"  ECANCELED
+ *   the same, "...; <version> serves on", where the old one had not been told to end yet         ECANCELED
  *   "the old one did not end what it ran within <n> ms and was killed"                  is no refusal: a line of progress
  *
  * The parent's one thread (fs/upgrade_parent.h); nothing of it blocks but fork.
@@ -41,9 +42,8 @@
 #include "fs/will.h"
 #include "store/base/why.h"
 
-#define UPGRADE_JUDGE_MS 5000u
+#define UPGRADE_JUDGE_MS 5000u /* that who asks has to say what for; and a judge, where config.upgrade_judge_ms says nothing else */
 #define UPGRADE_DRAIN_MS 100u /* that the old one has for what it runs; then it is killed: no worse than a death */
-#define UPGRADE_READY_MS 30000u
 
 /* What a program says about itself. */
 struct upgrade_verdict {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,11 @@
 
 #define BACKLOG 8
 #define ARGUMENTS 64u
+
+const char *upgrade_parent_version(const struct upgrade_parent *u)
+{
+	return u->version[0] ? u->version : version_text;
+}
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
@@ -52,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static void tell(struct upgrade_parent *u,
 
 static void end_judge(struct upgrade_parent *u)
 {
-	if (u->judge > 0)
+	if (u->judge > 0 && !u->judge_reaped)
 		kill(u->judge, SIGKILL); /* reaped by reap_judge, when it has ended */
 	closep(&u->judge_said);
 }
@@ -162,9 +168,12 @@ static int start_judge(struct upgrade_parent *u, struct why *why)
 /* True: it has been reaped, with *status. */
 static bool reap_judge(struct upgrade_parent *u, int *status)
 {
-	if (u->judge <= 0 || waitpid(u->judge, status, WNOHANG) != u->judge)
+	if (u->judge <= 0 || (!u->judge_reaped && waitpid(u->judge, status, WNOHANG) != u->judge))
 		return false;
+	if (u->judge_reaped)
+		*status = u->judge_status;
 	u->judge = 0;
+	u->judge_reaped = false;
 	closep(&u->judge_end);
 	return true;
 }
@@ -217,7 +226,7 @@ static int judge_verdict(struct upgrade_parent *u, int status, struct why *why)
 static void begin_starting(struct upgrade_parent *u, uint64_t now_ns)
 {
 	u->over_ns = now_ns;
-	enter(u, UPGRADE_STARTING, now_ns, UPGRADE_READY_MS);
+	enter(u, UPGRADE_STARTING, now_ns, u->config->upgrade_ready_ms);
 	u->calls->succeed(u->calls->context);
 }
 
@@ -231,34 +240,41 @@ static void begin_back(struct upgrade_parent *u, uint64_t now_ns)
 	enter(u, UPGRADE_BACK, now_ns, 0);
 	closep(&u->program);
 	r = u->calls->start_program(u->calls->context, -1, false, &why);
-	if (!r) {
+	if (r >= 0) {
 		u->calls->succeed(u->calls->context);
 		return;
 	}
 	answer(u, ECANCELED, 0, "the new serving process ended before it served: %s; prefixfsd %s could not be started again: %s", u->why.text,
-		version_text, why.text);
+		upgrade_parent_version(u), why.text);
 }
 
 static void begin_draining(struct upgrade_parent *u, uint64_t now_ns)
 {
-	struct why why = WHY_INIT;
-
-	if (u->calls->start_program(u->calls->context, u->program, u->remount, &why)) {
-		answer(u, why.error, 0, "%s", why.text);
-		return;
-	}
 	enter(u, UPGRADE_DRAINING, now_ns, UPGRADE_DRAIN_MS);
 	if (u->calls->hand_over(u->calls->context))
 		begin_starting(u, now_ns);
+}
+
+static void begin_loading(struct upgrade_parent *u, uint64_t now_ns)
+{
+	struct why why = WHY_INIT;
+	int r = u->calls->start_program(u->calls->context, u->program, u->remount, &why);
+
+	if (r < 0)
+		answer(u, why.error, 0, "%s", why.text);
+	else if (r)
+		begin_draining(u, now_ns);
+	else
+		enter(u, UPGRADE_LOADING, now_ns, u->config->upgrade_ready_ms);
 }
 
 static void conclude(struct upgrade_parent *u, int status, uint64_t now_ns)
 {
 	struct why why = WHY_INIT;
 	int r = judge_verdict(u, status, &why);
-	char version[sizeof(u->verdict.version) + 1] = "";
+	const char *version = u->tried;
 
-	memcpy(version, u->verdict.version, sizeof(u->verdict.version));
+	memcpy(u->tried, u->verdict.version, sizeof(u->verdict.version));
 	u->remount = r == -EXDEV && u->remount;
 	if (u->remount)
 		tell(u, "%s", why.text);
@@ -267,11 +283,11 @@ static void conclude(struct upgrade_parent *u, int status, uint64_t now_ns)
 		return;
 	}
 	if (u->judge_only) {
-		answer(u, 0, 0, "prefixfsd %s may follow %s", version, version_text);
+		answer(u, 0, 0, "prefixfsd %s may follow %s", version, upgrade_parent_version(u));
 		return;
 	}
-	tell(u, "prefixfsd %s may follow %s", version, version_text);
-	begin_draining(u, now_ns);
+	tell(u, "prefixfsd %s may follow %s", version, upgrade_parent_version(u));
+	begin_loading(u, now_ns);
 }
 
 /* ---- who asks ----------------------------------------------------------------------------------------------------------- */
@@ -342,7 +358,7 @@ static void hear_request(struct upgrade_parent *u, uint64_t now_ns)
 		return;
 	}
 	if (n != sizeof(request) || request.magic != UPGRADE_MAGIC || request.bytes != sizeof(request)) {
-		answer(u, EINVAL, 0, "this is no request for an upgrade of prefixfsd %s: another version's command?", version_text);
+		answer(u, EINVAL, 0, "this is no request for an upgrade of prefixfsd %s: another version's command?", upgrade_parent_version(u));
 		return;
 	}
 	if (u->program < 0) {
@@ -358,7 +374,7 @@ static void hear_request(struct upgrade_parent *u, uint64_t now_ns)
 		answer(u, why.error, 0, "%s", why.text);
 		return;
 	}
-	enter(u, UPGRADE_JUDGING, now_ns, UPGRADE_JUDGE_MS);
+	enter(u, UPGRADE_JUDGING, now_ns, u->config->upgrade_judge_ms);
 }
 
 /* True: it went away. What it says is thrown away. */
@@ -395,12 +411,14 @@ static void do_what_is_due(struct upgrade_parent *u, uint64_t now_ns)
 		answer(u, ETIMEDOUT, 0, "nothing was asked for within %u ms", UPGRADE_JUDGE_MS);
 		break;
 	case UPGRADE_JUDGING:
-		answer(u, ENOEXEC, 0, "the program answered nothing within %u s when it was asked what it is", UPGRADE_JUDGE_MS / 1000);
+		answer(u, ENOEXEC, 0, "the program answered nothing within %" PRIu64 " ms when it was asked what it is",
+			u->config->upgrade_judge_ms);
 		break;
 	case UPGRADE_DRAINING:
 		tell(u, "the old one did not end what it ran within %u ms and was killed", UPGRADE_DRAIN_MS);
 		u->calls->kill_old(u->calls->context);
 		break;
+	case UPGRADE_LOADING:
 	case UPGRADE_STARTING:
 		u->late = true;
 		u->calls->kill_new(u->calls->context);
@@ -445,16 +463,31 @@ int upgrade_parent_timeout(const struct upgrade_parent *u, uint64_t now_ns)
 	return now_ns >= u->until_ns ? 0 : (int)((u->until_ns - now_ns) / 1000000) + 1;
 }
 
+bool upgrade_parent_reaped(struct upgrade_parent *u, pid_t pid, int status)
+{
+	if (u->judge <= 0 || pid != u->judge || u->judge_reaped)
+		return false;
+	u->judge_reaped = true;
+	u->judge_status = status;
+	return true;
+}
+
 /* ---- what becomes of serving processes ------------------------------------------------------------------------------------ */
 
 bool upgrade_parent_waits(const struct upgrade_parent *u)
 {
-	return u->state >= UPGRADE_DRAINING;
+	return u->state >= UPGRADE_LOADING;
+}
+
+void upgrade_parent_loaded(struct upgrade_parent *u, uint64_t now_ns)
+{
+	if (u->state == UPGRADE_LOADING)
+		begin_draining(u, now_ns);
 }
 
 void upgrade_parent_over(struct upgrade_parent *u, uint64_t now_ns)
 {
-	if (u->state != UPGRADE_DRAINING)
+	if (u->state != UPGRADE_LOADING && u->state != UPGRADE_DRAINING)
 		return;
 	if (u->died)
 		begin_back(u, now_ns);
@@ -464,32 +497,34 @@ void upgrade_parent_over(struct upgrade_parent *u, uint64_t now_ns)
 
 void upgrade_parent_ready(struct upgrade_parent *u, uint64_t now_ns)
 {
-	char version[sizeof(u->verdict.version) + 1] = "";
 	uint64_t pause_ns = now_ns - u->over_ns;
 
-	memcpy(version, u->verdict.version, sizeof(u->verdict.version));
 	if (u->state == UPGRADE_BACK)
-		answer(u, ECANCELED, 0, "the new serving process ended before it served: %s; prefixfsd %s serves again", u->why.text, version_text);
+		answer(u, ECANCELED, 0, "the new serving process ended before it served: %s; prefixfsd %s serves again", u->why.text, upgrade_parent_version(u));
 	if (u->state != UPGRADE_STARTING)
 		return;
+	memcpy(u->version, u->tried, sizeof(u->version));
 	u->calls->keep_program(u->calls->context, STEAL_FD(u->program));
-	answer(u, 0, pause_ns, "prefixfsd %s serves, after a pause of %.1f ms", version, (double)pause_ns / 1e6);
+	answer(u, 0, pause_ns, "prefixfsd %s serves, after a pause of %.1f ms", u->tried, (double)pause_ns / 1e6);
 }
 
 void upgrade_parent_died(struct upgrade_parent *u, const char *reason, uint64_t now_ns)
 {
 	if (u->state == UPGRADE_BACK) {
 		answer(u, ECANCELED, 0, "the new serving process ended before it served: %s; prefixfsd %s, started again, did so too: %s",
-			u->why.text, version_text, reason);
+			u->why.text, upgrade_parent_version(u), reason);
 		return;
 	}
 	if (!upgrade_parent_waits(u))
 		return;
 	if (u->late)
-		why_set(&u->why, ETIMEDOUT, "it was not ready within %u s and was killed", UPGRADE_READY_MS / 1000);
+		why_set(&u->why, ETIMEDOUT, "it was not ready within %" PRIu64 " ms and was killed", u->config->upgrade_ready_ms);
 	else
 		why_set(&u->why, ECANCELED, "%s", reason);
 	u->died = true;
+	if (u->state == UPGRADE_LOADING)
+		answer(u, ECANCELED, 0, "the new serving process ended before it served: %s; prefixfsd %s serves on", u->why.text,
+			upgrade_parent_version(u));
 	if (u->state == UPGRADE_STARTING) /* else the old one was told to end, and its end is waited for */
 		begin_back(u, now_ns);
 }
@@ -543,7 +578,7 @@ void upgrade_parent_end(struct upgrade_parent *u)
 {
 	upgrade_parent_stop(u);
 	rest(u);
-	if (u->judge > 0)
+	if (u->judge > 0 && !u->judge_reaped)
 		waitpid(u->judge, NULL, 0); /* killed, and it runs nothing that could hold it up */
 	u->judge = 0;
 	closep(&u->judge_end);

@@ -62,7 +62,8 @@ struct adoption {
  * Not refusals: ENOMEM (the process ends and is started again: memory may be there then), ENOSPC (floors over the budget), and what
  * host_space_create says. */
 int host_space_adopt(struct host *host, struct adoption *adoption, struct space **ret, struct adopt_report *report, struct why *why);
-/* All namespaces that are to be adopted are there. In the first thread. */
+/* All namespaces that are to be adopted are there: memory begins to be populated, by which whatever maps or unmaps in this process waits for
+ * tens of milliseconds. In the first thread; requests may be served already. */
 void host_adopted(struct host *host);
 /* This process ends, and another one may follow: ends the disk's jobs, closes its rings and catalogues, until @deadline_ns. Sessions, plans,
  * quarantine and tables stay as they are: their clients live on. Instead of host_free, which takes all that apart and would hand out

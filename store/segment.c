@@ -39,7 +39,7 @@
 
 #define SEGMENT_MAGIC 0x5345474du
 #define HUGE_PAGE (2ull << 20)
-#define PIECE (64ull << 20) /* populated in one call; a signal, a punch or a full host costs no more than it */
+#define PIECE (8ull << 20) /* populated in one call; a signal, a punch, a full host, or who maps something meanwhile, costs no more than it */
 #define MAX_THREADS 64u
 #define MAX_BYTES (1ull << 46) /* 64 TiB: half the address space of a process */
 #define MPOL_PREFERRED_MODE 1  /* linux/mempolicy.h */

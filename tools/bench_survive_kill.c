@@ -129,10 +129,10 @@ int bench_survive_open(const struct bench_survive *b)
 		return r;
 	all = bench_values(opens, b->opens);
 	median = bench_median(opens, b->opens);
-	bench_survive_row(b, "first_open_after_kill_ms", median, "ms", "<= 100", median <= 100, json_pack("{s:o}", "kills", all));
+	bench_survive_row(b, "first_open_after_kill_ms", median, "ms", "<= 50", median <= 50, json_pack("{s:o}", "kills", all));
 	all = bench_values(stats, b->opens);
 	median = bench_median(stats, b->opens);
-	bench_survive_row(b, "first_stat_after_kill_ms", median, "ms", "<= 100", median <= 100, json_pack("{s:o}", "kills", all));
+	bench_survive_row(b, "first_stat_after_kill_ms", median, "ms", "<= 50", median <= 50, json_pack("{s:o}", "kills", all));
 	return 0;
 }
 

@@ -132,6 +132,8 @@ static int receive_answer(int fd, uint64_t until_ns, struct upgrade_answer *answ
 	if (r == 0)
 		return ETIMEDOUT;
 	n = recv(fd, answer, sizeof(*answer), 0);
+	if (n < 0 && errno == ECONNRESET) /* it closed with our words unread; its answer lies behind that */
+		n = recv(fd, answer, sizeof(*answer), MSG_DONTWAIT);
 	if (n < 0)
 		return errno;
 	if (n == 0)

@@ -27,7 +27,7 @@ def test_the_table(survive):
     assert head.split() == ["figure", "value", "target"]
     for line, figure in ((opened, "first_open_after_kill_ms"), (looked, "first_stat_after_kill_ms")):
         words = line.split()
-        assert words[0] == figure and 0 < float(words[1]) < 10000 and words[2:5] == ["ms", "<=", "100"]
+        assert words[0] == figure and 0 < float(words[1]) < 10000 and words[2:5] == ["ms", "<=", "50"]
         assert words[5] in ("met", "MISSED")
 
 

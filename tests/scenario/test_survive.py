@@ -517,7 +517,7 @@ def test_a_crash_loop_ends_in_the_fallen_mount(daemon, slower):
         assert errno_of(os.stat, d.path("ns")) == errno.EIO
         assert errno_of(c.call, "PROBE", keys=1) == (errno.EIO if stays else errno.ENOTCONN)
     health = d.read("health")
-    assert health.startswith("state: fallen\nreason: signal 9 (Killed)"), health
+    assert health.startswith(f"state: fallen\nparent: {d.process.pid}\nsocket: {d.folder()}/sock\nreason: signal 9 (Killed)"), health
     assert "\nnext: giving up: the serving process died 3 times in 60 s" in health
     assert "health" in os.listdir(d.mount)
     assert stays == (os.stat(d.mount).st_dev == before)

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -33,6 +34,7 @@ static int asker;
 static char calls[256]; /* what the parent was asked to do, a letter each */
 static int start_error, hand_over_result, kept_program;
 static uint32_t tables;
+static bool loads; /* what is started takes its time, and says when it has what it can have */
 
 /* ---- the judge ----------------------------------------------------------------------------------------------------------- */
 
@@ -97,7 +99,7 @@ static uint32_t on_tables(void *context)
 static int on_start(void *context, int program, bool remount, struct why *why)
 {
 	note(program < 0 ? 'o' : remount ? 'N' : 'n');
-	return start_error ? why_set(why, start_error, "fork: %s", strerror(start_error)) : 0;
+	return start_error ? why_set(why, start_error, "fork: %s", strerror(start_error)) : !loads;
 }
 
 static int on_hand_over(void *context)
@@ -155,6 +157,7 @@ static int begin(void **state)
 	start_error = hand_over_result = 0;
 	kept_program = -1;
 	tables = 4;
+	loads = false;
 	upgrade_parent_init(&upgrade, &parent_calls, &config, &init);
 	asker = connect_asker();
 	return 0;
@@ -288,7 +291,7 @@ static void test_judge_that_hangs(void **state)
 	run_until(UPGRADE_JUDGING);
 	assert_in_range(upgrade_parent_timeout(&upgrade, clock_now_ns()), 1, UPGRADE_JUDGE_MS + 1);
 	upgrade_parent_hear(&upgrade, upgrade.until_ns);
-	expect(true, ENOEXEC, "the program answered nothing within 5 s when it was asked what it is");
+	expect(true, ENOEXEC, "the program answered nothing within 5000 ms when it was asked what it is");
 	expect_closed();
 	close(asker);
 	/* It is reaped in its time, and the next one may ask. */
@@ -434,6 +437,70 @@ static void test_it_cannot_be_started(void **state)
 	assert_string_equal(calls, "n");
 }
 
+static void load(void)
+{
+	loads = true;
+	ask("good", false, false);
+	run_until(UPGRADE_LOADING);
+	expect_may_follow(false);
+	assert_string_equal(calls, "n"); /* the old one knows nothing of it yet */
+	assert_true(upgrade_parent_waits(&upgrade));
+}
+
+static void test_it_is_loaded_first(void **state)
+{
+	load();
+	upgrade_parent_loaded(&upgrade, clock_now_ns());
+	assert_int_equal(upgrade.state, UPGRADE_DRAINING);
+	assert_string_equal(calls, "nh");
+	upgrade_parent_loaded(&upgrade, clock_now_ns()); /* once is enough */
+	assert_string_equal(calls, "nh");
+}
+
+static void test_it_dies_while_it_is_loaded(void **state)
+{
+	char text[300];
+
+	load();
+	upgrade_parent_died(&upgrade, "exit status 3", clock_now_ns());
+	snprintf(text, sizeof(text), "the new serving process ended before it served: exit status 3; prefixfsd %s serves on", version_text);
+	expect(true, ECANCELED, text);
+	assert_string_equal(calls, "n");
+	expect_closed();
+}
+
+static void test_it_is_never_loaded(void **state)
+{
+	load();
+	upgrade_parent_hear(&upgrade, upgrade.until_ns);
+	assert_string_equal(calls, "nK");
+	upgrade_parent_died(&upgrade, "signal 9 (Killed)", clock_now_ns());
+	expect(true, ECANCELED, "the new serving process ended before it served: it was not ready within 30000 ms and was killed; prefixfsd ");
+}
+
+static void test_the_old_one_dies_meanwhile(void **state)
+{
+	load();
+	upgrade_parent_over(&upgrade, clock_now_ns());
+	assert_int_equal(upgrade.state, UPGRADE_STARTING);
+	assert_string_equal(calls, "ns");
+}
+
+static void test_the_parent_reaps_the_judge(void **state)
+{
+	int status;
+
+	ask("good", true, false);
+	run_until(UPGRADE_JUDGING);
+	pid_t judge = upgrade.judge;
+	assert_int_equal(waitpid(judge, &status, 0), judge);
+	assert_false(upgrade_parent_reaped(&upgrade, judge + 1, status));
+	assert_true(upgrade_parent_reaped(&upgrade, judge, status));
+	assert_false(upgrade_parent_reaped(&upgrade, judge, status));
+	run_until(UPGRADE_IDLE);
+	expect_may_follow(true);
+}
+
 static void expect_back(const char *reason)
 {
 	char text[300];
@@ -476,7 +543,7 @@ static void test_it_is_never_ready(void **state)
 	upgrade_parent_hear(&upgrade, upgrade.until_ns);
 	assert_string_equal(calls, "nhsK");
 	upgrade_parent_died(&upgrade, "signal 9 (Killed)", clock_now_ns());
-	expect_back("it was not ready within 30 s and was killed");
+	expect_back("it was not ready within 30000 ms and was killed");
 }
 
 static void test_both_die(void **state)
@@ -583,6 +650,11 @@ int main(int argc, char **argv)
 		TEST(test_old_one_does_not_end),
 		TEST(test_nobody_serves),
 		TEST(test_it_cannot_be_started),
+		TEST(test_it_is_loaded_first),
+		TEST(test_it_dies_while_it_is_loaded),
+		TEST(test_it_is_never_loaded),
+		TEST(test_the_old_one_dies_meanwhile),
+		TEST(test_the_parent_reaps_the_judge),
 		TEST(test_back_again),
 		TEST(test_it_dies_before_the_old_one_is_over),
 		TEST(test_it_is_never_ready),
