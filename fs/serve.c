@@ -38,6 +38,7 @@
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 
 #define END_MS 500   /* for taking everything apart after the last answer */
 #define GIVE_MS 5000 /* for what the parent holds */
@@ -246,6 +247,15 @@ static int open_parts(struct fs *fs, int listener, struct why *why)
 	return 0;
 }
 
+/* Checked by the parent. Behind the disk's faults, whose rules name the same points. */
+static void arm_points(const struct fs *fs)
+{
+	uint32_t process = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
+
+	killpoint_rules(fs->config->crash_at, process, false, NULL);
+	killpoint_rules(fs->config->stop_at, process, true, NULL);
+}
+
 /* What the parent holds, the store, the namespaces: what is handed on and taken by none of them is let go of. */
 static int open_memory(struct fs *fs, struct why *why)
 {
@@ -260,6 +270,7 @@ static int open_memory(struct fs *fs, struct why *why)
 		return r;
 	check_budget(fs);
 	r = open_host(fs, why);
+	arm_points(fs);
 	if (!r)
 		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
@@ -286,6 +297,7 @@ static int open_connection(struct fs *fs, int fuse, struct why *why)
 		return -EPROTO;
 	fs->resumed = true;
 	r = connection_resend(fuse, why);
+	killpoint(KILLPOINT_RESENT);
 	connection_wake_polls(fuse, fs->will);
 	return r;
 }
