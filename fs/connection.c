@@ -10,6 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "store/base/killpoint.h"
+
 /* Of Linux 6.9, which headers of before do not have. */
 #define NOTIFY_RESEND 7
 #define UNIQUE_RESEND (1ull << 63)
@@ -158,7 +160,9 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
 		return writev(fd, iov, count);
 	keep_reply(&fs->will->init, iov, count);
 	init_unique = 0;
+	killpoint(KILLPOINT_INIT_KEPT);
 	ssize_t n = writev(fd, iov, count);
+	killpoint(KILLPOINT_INIT_WRITTEN);
 	if (n > 0 && !header->error)
 		atomic_store_explicit(&fs->will->init.answered, 1, memory_order_release);
 	return n;

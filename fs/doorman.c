@@ -27,6 +27,7 @@
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/import.h"
 #include "store/session.h"
 
@@ -407,6 +408,7 @@ static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *h
 		session_unref(session);
 		return why_set(why, -r, "the process cannot be watched: %s", strerror(-r));
 	}
+	killpoint(KILLPOINT_ATTACH_KEPT);
 	return 0;
 }
 

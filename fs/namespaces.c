@@ -20,6 +20,7 @@
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/disk.h"
 
 #define LOOK_AGAIN_NS 1000000000ull /* a wait for the turn ends after this and looks again */
@@ -582,8 +583,11 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 	if (!r) {
 		uint32_t serial = space_serial(space);
 
+		killpoint(KILLPOINT_RMDIR_GONE);
 		forget(n, number, name);
+		killpoint(KILLPOINT_RMDIR_FORGOTTEN);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "segment", name, serial, -1);
+		killpoint(KILLPOINT_RMDIR_DROPPED);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "tables", name, serial, -1);
 		notifier_namespace(n->fs->notifier, number, name, true);
 		log_info("namespace %s is removed", name);

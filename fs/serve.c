@@ -39,6 +39,7 @@
 #include "store/adopt.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 
 #define END_MS 500   /* for the disk, after the last answer */
 #define GIVE_MS 5000 /* for what the parent holds */
@@ -253,6 +254,15 @@ static int open_numbers(struct fs *fs, struct why *why)
 	return fs->handles && fs->page_nodes ? 0 : why_set(why, ENOMEM, "no memory for the serving process");
 }
 
+/* Checked by the parent. Behind the disk's faults, whose rules name the same points. */
+static void arm_points(const struct fs *fs)
+{
+	uint32_t process = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
+
+	killpoint_rules(fs->config->crash_at, process, false, NULL);
+	killpoint_rules(fs->config->stop_at, process, true, NULL);
+}
+
 /* What the parent holds, the store, the namespaces: what is handed on and taken by none of them is let go of. */
 static int open_memory(struct fs *fs, struct why *why)
 {
@@ -271,6 +281,7 @@ static int open_memory(struct fs *fs, struct why *why)
 	r = open_numbers(fs, why);
 	if (!r)
 		r = open_host(fs, why);
+	arm_points(fs);
 	if (!r)
 		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
@@ -295,6 +306,7 @@ static int open_connection(struct fs *fs, int fuse, struct why *why)
 		return -EPROTO;
 	fs->resumed = true;
 	r = connection_resend(fuse, why);
+	killpoint(KILLPOINT_RESENT);
 	connection_wake_polls(fuse, fs->will);
 	return r;
 }

@@ -29,6 +29,7 @@
 #include "index/index.h"
 #include "index/keymap.h"
 #include "index/policy.h"
+#include "store/base/killpoint.h"
 
 #define WORD_NONE 0xffffffffu
 #define WORD_PREPARED 0x80000000u /* not settled: committed only if its entry's group is */
@@ -359,7 +360,9 @@ static inline void entry_fill(struct index *index, uint32_t entry, const struct 
 	e->share = (uint8_t)share;
 	e->group = group;
 	e->state = ENTRY_VALUE;
+	killpoint(KILLPOINT_PUT_ENTRY);
 	tables_seal_entry(e, entry);
+	killpoint(KILLPOINT_PUT_SEALED);
 }
 
 /* ---- value.c ------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/outcomes.h"
 #include "store/remnants.h"
@@ -65,8 +66,10 @@ static int rebuild(struct attempt *a)
 	lock_take(&space->lock);
 	index_watch_rebuild(space->index, entries_seen, a);
 	a->report->torn_grants = slots_judge(space->slots);
+	killpoint(KILLPOINT_ADOPT_GRANTS);
 	r = index_rebuild(space->index, a->why);
 	if (!r) {
+		killpoint(KILLPOINT_ADOPT_INDEX);
 		slots_rest(space->slots, reads_may_run(space->host));
 		r = slots_rebuild(space->slots, a->why);
 	}
@@ -163,8 +166,18 @@ static void end_sessions(const struct adoption *from)
 int host_space_adopt(struct host *host, struct adoption *adoption, struct space **ret, struct adopt_report *report,
 		     struct why *why)
 {
-	static int (*const steps[])(struct attempt *) = {
-		adopt_judge, make_parts, rebuild, take_remnants, take_outcomes, adopt_disk, take_budget, count,
+	static const struct {
+		int (*take)(struct attempt *);
+		enum killpoint done;
+	} steps[] = {
+		{ adopt_judge, KILLPOINT_ADOPT_HEADER },
+		{ make_parts, KILLPOINTS },
+		{ rebuild, KILLPOINT_ADOPT_SLOTS },
+		{ take_remnants, KILLPOINT_ADOPT_SEATS },
+		{ take_outcomes, KILLPOINT_ADOPT_OUTCOMES },
+		{ adopt_disk, KILLPOINT_ADOPT_DISK },
+		{ take_budget, KILLPOINT_ADOPT_BUDGET },
+		{ count, KILLPOINTS },
 	};
 	struct attempt a = { .from = adoption, .report = report, .why = why };
 	uint64_t began_ns = clock_now_ns();
@@ -172,8 +185,11 @@ int host_space_adopt(struct host *host, struct adoption *adoption, struct space 
 	*report = (struct adopt_report){ 0 };
 	int r = begin(host, adoption, &a);
 
-	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]) && !r; i++)
-		r = steps[i](&a);
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]) && !r; i++) {
+		r = steps[i].take(&a);
+		if (!r && steps[i].done != KILLPOINTS)
+			killpoint(steps[i].done);
+	}
 	r = r ? r : host_list(host, a.space, why);
 	if (r) {
 		if (!a.space || !a.space->remnants)
@@ -204,6 +220,7 @@ void host_adopted(struct host *host)
 		lock_drop(&space->lock);
 		space_unref(&spaces[i]);
 	}
+	killpoint(KILLPOINT_ADOPT_ALL);
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------------- */

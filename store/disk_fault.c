@@ -116,12 +116,12 @@ int disk_ops_fault_check(const char *spec, struct why *why)
 static void arm_points(const struct fault_spec *spec)
 {
 	for (unsigned i = 0; i < KILLPOINTS; i++)
-		killpoint_arm(i, 0);
+		killpoint_arm(i, 0, false);
 	for (unsigned i = 0; i < spec->rules; i++) {
 		const struct fault_rule *rule = &spec->rule[i];
 
 		if (rule->operation != FAULT_ANY && rule->operation >= DISK_OPS)
-			killpoint_arm(rule->operation - DISK_OPS, rule->when == FAULT_ALWAYS ? 1 : rule->n);
+			killpoint_arm(rule->operation - DISK_OPS, rule->when == FAULT_ALWAYS ? 1 : rule->n, false);
 	}
 }
 

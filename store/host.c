@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
 
@@ -295,9 +296,12 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		space_unref(&space);
 		return r;
 	}
+	killpoint(KILLPOINT_SPACE_MADE);
 	if (host->config.events.keep) {
 		host->config.events.keep(host->config.events.context, "segment", name, serial, segment_fd(space->segment));
+		killpoint(KILLPOINT_SPACE_SEGMENT);
 		host->config.events.keep(host->config.events.context, "tables", name, serial, space->tables_fd);
+		killpoint(KILLPOINT_SPACE_TABLES);
 	}
 	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_CREATED});
 	*ret = space;

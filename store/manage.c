@@ -333,6 +333,7 @@ int reset_begin(struct reset *call, struct why *why)
 	call->held = 0;
 	lock_take(&space->lock);
 	call->generation = event.number = index_reset(space->index);
+	killpoint(KILLPOINT_RESET_TABLES);
 	if (space->tiering)
 		tiering_reset(space->tiering);
 	atomic_store(&space->generation, call->generation);

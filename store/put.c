@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/seating.h"
 
@@ -316,6 +317,7 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 			return SLOTS_NONE;
 	}
 	slot_tell(k->space, entry, call->session->seat);
+	killpoint(KILLPOINT_PUT_WORD);
 	vec32_push(&k->plan->values, entry);
 	call->session->prepared_bytes += class->slot_bytes;
 	k->new_values++;
@@ -604,6 +606,7 @@ static void group_open(struct chunk *k, const struct put_group *g)
 		return;
 	}
 	plan->open++;
+	killpoint(KILLPOINT_PUT_GROUP);
 	call->previous = g->parent;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/outcomes.h"
 #include "store/seating.h"
@@ -31,6 +32,7 @@ static bool undo_value(struct session *session, uint32_t entry, struct vec32 *qu
 		slot_rests(session, entry);
 	else
 		slot_let_go(space, entry);
+	killpoint(KILLPOINT_ABORT_VALUE);
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
 		return true;
@@ -49,7 +51,9 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 	uint32_t pin = GROUP_FROM(plan, i, pins);
 	uint32_t left;
 
+	killpoint(KILLPOINT_ABORT_BEGIN);
 	atomic_store_explicit(&space->tables.groups[group->group - 1].state, GROUP_LOST, memory_order_release);
+	killpoint(KILLPOINT_ABORT_WORD);
 	do {
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
@@ -224,6 +228,7 @@ static void settle_value(struct session *session, uint32_t entry)
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
 	session->prepared_bytes -= share->slot_bytes;
+	killpoint(KILLPOINT_COMMIT_VALUE);
 }
 
 static void publish(struct space *space, uint32_t record, const struct index_sink *sink)
@@ -241,13 +246,16 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 	struct index_sink sink = space_sink(space);
 
 	if (!group->published) {
+		killpoint(KILLPOINT_COMMIT_BEGIN);
 		tables_group_publish(&space->tables, group->group - 1);
+		killpoint(KILLPOINT_COMMIT_WORD);
 		group->published = 1;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
 		settle_value(call->session, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
+	killpoint(KILLPOINT_COMMIT_SETTLED);
 	for (; call->record < group->records && *left; call->record++, --*left)
 		publish(space, plan->records.at[call->record], &sink);
 	if (call->record < group->records)

@@ -18,6 +18,7 @@
 
 #include "index/seats.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/outcomes.h"
 #include "store/seating.h"
@@ -175,6 +176,7 @@ static void hold_slots(struct space *space, struct adopt_report *report)
 static void let_slot_go(struct space *space, struct remnant *m, uint32_t slot)
 {
 	seats_take_out(&space->tables, slot, m->seat);
+	killpoint(KILLPOINT_SETTLE_SLOT);
 	m->slots--;
 	slots_unhold(space, &slot, 1);
 }
@@ -221,6 +223,7 @@ static bool begin_to_settle(struct space *space, struct remnant *m)
 	m->state = REMNANT_SETTLING;
 	if (seats_state(&space->tables, m->seat) == SEAT_TAKEN)
 		seats_leave(&space->tables, m->seat);
+	killpoint(KILLPOINT_SETTLE_LEAVING);
 	return true;
 }
 
@@ -244,6 +247,7 @@ static void settle(struct space *space, struct remnant *m)
 	forget_outcomes(space, m);
 	lock_take(&space->lock);
 	assert(!m->slots);
+	killpoint(KILLPOINT_SETTLE_FREE);
 	seats_free(&space->tables, m->seat);
 	m->state = REMNANT_GONE;
 	bool last = atomic_fetch_sub(&space->remnants->left, 1) == 1;

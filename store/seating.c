@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "store/base/killpoint.h"
 #include "store/base/memory.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
@@ -146,6 +147,7 @@ void slots_unhold(struct space *space, const uint32_t *slots, uint32_t count)
 			__atomic_store_n(&users[k], --holds[k] ? users[k] : 0, __ATOMIC_RELEASE);
 		}
 	}
+	killpoint(KILLPOINT_RELEASE_WORD);
 	for (uint32_t i = 0; i < count && space->stats.slots_owed; i++)
 		if (!space->holds[slots[i]])
 			slot_owed(space, slots[i]);

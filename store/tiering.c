@@ -114,6 +114,7 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 	lock_assert_held(&space->lock);
 	if (!slot_let_go(space, slot))
 		return;
+	killpoint(KILLPOINT_RELEASE_WORD);
 	if (space->tables.entries[slot].state == ENTRY_QUARANTINED) { /* its value has gone meanwhile */
 		index_quarantine_end(space->index, slot);
 		slots_give(space->slots, slot);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/base/killpoint.h"
 #include "store/seating.h"
 
 /* ---- giving holds and pins back ----------------------------------------------------------------------------------- */
@@ -343,9 +344,12 @@ static bool answer_some(struct get_transfer *call, uint32_t end, uint32_t *ret_g
 		if (call->class_mask >> h->class_of[c] & 1)
 			ok = gather(call, c, end, ret_grant);
 	hold(call, from);
+	killpoint(KILLPOINT_GET_WORD);
 	for (uint32_t c = 0; c < h->columns && ok; c++)
-		if (call->class_mask >> h->class_of[c] & 1)
+		if (call->class_mask >> h->class_of[c] & 1) {
 			write_offsets(call, c, end);
+			killpoint(KILLPOINT_GET_OFFSETS);
+		}
 	lock_drop(&space->lock);
 	return ok;
 }

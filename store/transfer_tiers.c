@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/seating.h"
 
 #define KEPT_NS 1000000000ull /* slots after ENXIO */
@@ -395,6 +396,7 @@ static void tell(const struct get_transfer *call, const struct wanted *w, uint32
 		if (w[i].entry != INDEX_NONE)
 			seats_use(&s->space->tables, w[i].entry, s->seat);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
+	killpoint(KILLPOINT_GET_WORD);
 }
 
 /* The pages before call->settled; behind them nothing. */
@@ -415,6 +417,7 @@ static bool answer_pages(struct get_transfer *call, uint32_t *ret_grant)
 
 			for (uint32_t k = key; k < end && ok && call->class_mask >> h->class_of[c] & 1; k++)
 				ok = answer(call, h->class_of[c], page_wanted(call, k)[c].entry, &to[k], ret_grant);
+			killpoint(KILLPOINT_GET_OFFSETS);
 		}
 		lock_drop(&space->lock);
 		key = end;

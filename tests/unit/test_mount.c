@@ -241,6 +241,16 @@ static void test_faults_are_judged_at_start(void **state)
 	assert_int_equal(config_set(&config, "disk_fault", "write:ENOSPC:3,wirte:EIO", &why), 0);
 	assert_int_equal(config_settle(&config, &why), -EINVAL);
 	assert_string_equal(why.text, "disk_fault: fault rule 'wirte:EIO' is not understood");
+	assert_int_equal(config_set(&config, "disk_fault", "", &why), 0);
+	assert_int_equal(config_set(&config, "crash_at", "put_word:5,,adopt_index:2:again", &why), 0);
+	assert_int_equal(config_set(&config, "stop_at", ",put_word:again", &why), 0);
+	assert_int_equal(config_settle(&config, &why), 0);
+	static const char *const wrong[] = {"put_wrod", "put_word:", "put_word:0", "put_word:again:2", "put_word:2:agains", "put_word:2x", ",,x"};
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(config_set(&config, "stop_at", wrong[i], &why), 0);
+		assert_int_equal(config_settle(&config, &why), -EINVAL);
+	}
+	assert_string_equal(why.text, "stop_at: rule 'x' is not understood");
 }
 
 /* ---- handles --------------------------------------------------------------------------------------------------- */
