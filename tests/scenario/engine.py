@@ -19,7 +19,7 @@ PAGES = sum(GROUPS)
 KEPT = 12             # chains of one engine: older ones are removed
 OPEN = 2              # put plans that it leaves open
 PATTERN = b"\xee" * max(SIZES)
-LOST = (errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ECONNRESET, errno.ECONNREFUSED, errno.ENODEV)
+LOST = (errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE, errno.ENODEV)
 
 
 def is_loss(e):
