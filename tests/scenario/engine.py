@@ -139,7 +139,7 @@ class Engine:
             if found.handle_live:
                 self.c.call("GET_CANCEL", handle=handle)
             return None, []
-        self.c.get_transfer(handle, plan, 64 * pages, class_mask=3)
+        assert self.c.get_transfer(handle, plan, 64 * pages, class_mask=3, deadline_ms=60000).delivered_len == 64 * pages
         assert len(self.c.offsets) == 2 * pages
         return plan, [(offset, value_of(keys[i % pages], SIZES[i >= pages])) for i, offset in enumerate(self.c.offsets)]
 
