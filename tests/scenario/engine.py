@@ -19,7 +19,7 @@ PAGES = sum(GROUPS)
 KEPT = 12             # chains of one engine: older ones are removed
 OPEN = 2              # put plans that it leaves open
 PATTERN = b"\xee" * max(SIZES)
-LOST = (errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ECONNRESET, errno.ECONNREFUSED, errno.ENODEV)
+LOST = (errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE, errno.ENODEV)
 
 
 def is_loss(e):
@@ -139,7 +139,7 @@ class Engine:
             if found.handle_live:
                 self.c.call("GET_CANCEL", handle=handle)
             return None, []
-        self.c.get_transfer(handle, plan, 64 * pages, class_mask=3)
+        assert self.c.get_transfer(handle, plan, 64 * pages, class_mask=3, deadline_ms=60000).delivered_len == 64 * pages
         assert len(self.c.offsets) == 2 * pages
         return plan, [(offset, value_of(keys[i % pages], SIZES[i >= pages])) for i, offset in enumerate(self.c.offsets)]
 

