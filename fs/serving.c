@@ -20,6 +20,7 @@
 #include "store/base/clock.h"
 
 #define DYING_LOOKS 2 /* in a row, until its connection is ended; as many again, until it is gone on without */
+#define START_WATCHDOGS 10u /* times watchdog_s: what a start may take that says nothing */
 
 /* ---- the start ------------------------------------------------------------------------------------------------------- */
 
@@ -326,21 +327,26 @@ static void look_whether_it_ends(struct parent *p, const struct state *state)
 	s->given_up = s->dying >= 2 * DYING_LOOKS && !state->dumping;
 }
 
-/* Before it serves nothing beats but adoption, and while it writes down nothing does; yet a process that is stopped does not move
- * whatever it is about. */
-static bool is_to_beat(const struct parent *p, const struct state *state)
+/* How many looks it may stand still; 0: as long as it likes. Before it serves nothing beats but adoption, and a start from a large disk
+ * takes its time; while it writes down nothing does. A process that is stopped does not move whatever it is about. */
+static uint64_t most_looks(const struct parent *p, const struct state *state)
 {
 	uint32_t phase = atomic_load_explicit(&p->will->phase, memory_order_relaxed);
+	uint64_t most = p->config->watchdog_s;
 
-	return state->letter == 'T' || phase == WILL_ADOPTING || (phase == WILL_SERVING && p->serving.ready);
+	if (state->traced || state->letter == 'Z' || state->dumping)
+		return 0;
+	if (state->letter == 'T' || phase == WILL_ADOPTING || (phase == WILL_SERVING && p->serving.ready))
+		return most;
+	return phase == WILL_STARTING || phase == WILL_SERVING ? START_WATCHDOGS * most : 0;
 }
 
 static void look_whether_it_moves(struct parent *p, const struct state *state)
 {
 	struct serving *s = &p->serving;
-	uint64_t beats = atomic_load_explicit(&p->will->beats, memory_order_relaxed), most = p->config->watchdog_s;
+	uint64_t beats = atomic_load_explicit(&p->will->beats, memory_order_relaxed), most = most_looks(p, state);
 
-	s->still = beats == s->beats && is_to_beat(p, state) && !state->traced && state->letter != 'Z' && !state->dumping ? s->still + 1 : 0;
+	s->still = beats == s->beats && most ? s->still + 1 : 0;
 	s->beats = beats;
 	if (!most || s->still < most || s->killed || p->stopping)
 		return;

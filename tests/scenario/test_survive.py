@@ -431,6 +431,34 @@ def test_one_that_is_stopped_shortly_goes_on(survives, slower):
     assert d.serving() == pid and "restarts: 0" in d.read("health")
 
 
+def waits_in_open(parent):
+    """A child of the parent that waits for who writes to a pipe."""
+    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as f:
+        children = f.read().split()
+    for pid in children:
+        with open(f"/proc/{pid}/wchan", encoding="ascii") as f:
+            if f.read() == "wait_for_partner":
+                return True
+    return False
+
+
+def test_one_that_hangs_in_its_start_is_replaced(survives, slower):
+    """What it reads first never ends."""
+    d = survives("--watchdog-s=1")
+    client, keys = keep(d)
+    path, aside = os.path.join(d.folder(), "spaces", "hot"), os.path.join(d.base, "aside")
+    os.rename(path, aside)
+    os.mkfifo(path)
+    with client:
+        before = kill(d)
+        wait_for(lambda: waits_in_open(d.process.pid), 20 * slower, "the one that hangs")
+        os.rename(aside, path)  # whoever opens the other one waits on
+        wait_for(lambda: d.serving() != before, 40 * slower, "the one after it")
+    assert last_exit(d).startswith("reason: nothing moved in it for 10 s, and it was killed\n")
+    with Client(d.path("ns/hot/ctl")) as c:
+        assert c.probe(keys).hits == len(keys)
+
+
 # ---- the mount is made anew ---------------------------------------------------------------------------------------------
 
 
