@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 
 import pytest
 
@@ -278,6 +279,15 @@ def test_killed_while_a_namespace_is_made(survives, rules):
         assert os.listdir(d.path("ns")) == ["x"]
     wait_for(lambda: transient(d.stats()) == {}, 20 * d.slower, "the end of the sessions")
     os.rmdir(d.path("ns/x"))
+
+
+@pytest.mark.parametrize("rules", ["space_made", "space_segment,space_made"])
+def test_the_command_makes_a_namespace_through_deaths(survives, program, rules):
+    d = survives(f"--crash-at={rules}")
+    r = subprocess.run([program("prefixfs"), "ns", "create", "x", "--mount", d.mount, "--layout", "/dev/stdin"], input=json.dumps(LAYOUT),
+                       capture_output=True, text=True, timeout=60 * d.slower, check=False)
+    assert (r.returncode, r.stderr) == (0, "")
+    assert died(d, rules) and os.path.exists(d.path("ns/x/ctl"))
 
 
 @pytest.mark.parametrize("rules", ["rmdir_gone", "rmdir_forgotten", "rmdir_dropped", "rmdir_gone,rmdir_forgotten,rmdir_dropped"])
