@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Registrations that sessions hold.
+ */
+#ifndef PREFIXFS_KERNELS_ATTACH_H
+#define PREFIXFS_KERNELS_ATTACH_H
+
+#include "kernels/work.h"
+
+int gpu_open_with(const struct backend_ops *ops, const struct pfs_gpu_options *options, struct pfs_gpu **ret);
+/* The device is closed: takes back all that is registered still. No operation is under way. */
+void attach_forget(struct pfs_gpu *gpu);
+
+#endif

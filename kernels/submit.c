@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Submitting. What passes the ring takes two steps for each slot, on two lanes:
+ *
+ *   to the device   copies: wait empty, upload tables, copy stretches in, record full
+ *                   kernels: wait full, scatter to planes, record empty
+ *   back            kernels: wait empty, upload tables, gather from planes, record full
+ *                   copies: wait full, copy stretches out, record empty
+ *
+ * so copies of one slot run while kernels work on another. A kernel across the bus needs a slot's tables alone, and takes one step.
+ * Tables go through mirrors, which are more than slots: whoever submits is ahead of the device by as many.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/say.h"
+#include "kernels/work.h"
+
+#define GAP_OUT 0u /* what lies between values in memory is not ours to write */
+
+/* ---- what a channel has ------------------------------------------------------------------------------------------- */
+
+_Static_assert(2 * STAGE_SLOTS * (STAGE_SLOT_BYTES + STAGE_TABLE_BYTES) + 2 * STAGE_SLOTS * STAGE_TABLE_BYTES + 4096 <=
+		       PFS_GPU_STAGING_BYTES,
+	"what the header promises");
+
+struct backend_needs channels_need(void)
+{
+	return (struct backend_needs){
+		.staging_bytes = PFS_GPU_STAGING_BYTES,
+		.mirror_bytes = (uint64_t)CHANNELS * MIRRORS * STAGE_TABLE_BYTES,
+	};
+}
+
+static int make_events(struct channel *c)
+{
+	struct backend *b = c->gpu->backend;
+	int r = b->ops->event_new(b, &c->join);
+
+	for (uint32_t i = 0; i < STAGE_SLOTS && !r; i++) {
+		r = b->ops->event_new(b, &c->slots[i].full);
+		if (!r)
+			r = b->ops->event_new(b, &c->slots[i].empty);
+	}
+	for (uint32_t i = 0; i < MIRRORS && !r; i++)
+		r = b->ops->event_new(b, &c->mirrors[i].uploaded);
+	return r;
+}
+
+int channel_init(struct channel *c, struct pfs_gpu *gpu, enum channel_number number, uint64_t *staging, uint8_t **mirror)
+{
+	static const enum lane lanes[CHANNELS][2] = { /* copies, kernels */
+		[CHANNEL_IN] = {LANE_IN_COPY, LANE_IN_WORK},
+		[CHANNEL_OUT] = {LANE_OUT_COPY, LANE_OUT_WORK},
+		[CHANNEL_IN_URGENT] = {LANE_IN_URGENT, LANE_IN_URGENT},
+		[CHANNEL_OUT_URGENT] = {LANE_OUT_URGENT, LANE_OUT_URGENT},
+	};
+
+	c->gpu = gpu;
+	c->to_device = number == CHANNEL_IN || number == CHANNEL_IN_URGENT;
+	c->urgent = number >= CHANNEL_IN_URGENT;
+	c->copies = lanes[number][0];
+	c->kernels = lanes[number][1];
+	c->first = c->to_device ? c->copies : c->kernels;
+	c->second = c->to_device ? c->kernels : c->copies;
+	for (uint32_t i = 0; i < STAGE_SLOTS; i++) {
+		c->slots[i].data = *staging;
+		*staging += c->urgent ? 0 : STAGE_SLOT_BYTES;
+		c->slots[i].tables = *staging;
+		*staging += STAGE_TABLE_BYTES;
+	}
+	for (uint32_t i = 0; i < MIRRORS; i++) {
+		c->mirrors[i].tables = *mirror;
+		*mirror += STAGE_TABLE_BYTES;
+	}
+	c->merger = malloc(sizeof(*c->merger));
+	c->stand_ins = malloc(STAGE_ROW_BYTES / 12 * sizeof(*c->stand_ins));
+	c->stretches = malloc(SHAPE_MAX_COLUMNS * sizeof(*c->stretches));
+	if (!c->merger || !c->stand_ins || !c->stretches)
+		return gpu_say(ENOMEM, "no memory to submit with");
+	return make_events(c);
+}
+
+void channel_deinit(struct channel *c)
+{
+	struct backend *b = c->gpu ? c->gpu->backend : NULL;
+
+	if (!b)
+		return;
+	if (c->join)
+		b->ops->event_free(b, c->join);
+	for (uint32_t i = 0; i < STAGE_SLOTS; i++) {
+		if (c->slots[i].full)
+			b->ops->event_free(b, c->slots[i].full);
+		if (c->slots[i].empty)
+			b->ops->event_free(b, c->slots[i].empty);
+	}
+	for (uint32_t i = 0; i < MIRRORS; i++)
+		if (c->mirrors[i].uploaded)
+			b->ops->event_free(b, c->mirrors[i].uploaded);
+	free(c->merger);
+	free(c->stand_ins);
+	free(c->stretches);
+}
+
+void submit_forget(struct channel *c)
+{
+	for (uint32_t i = 0; i < STAGE_SLOTS; i++)
+		c->slots[i].columns_of = 0;
+}
+
+/* ---- one rectangle -------------------------------------------------------------------------------------------------- */
+
+/* What is submitted now. */
+struct job {
+	struct channel *c;
+	struct backend *b;
+	struct pfs_gpu_op *op;
+	struct gpu_rect rect;
+	struct rect_measure measure;
+	uint64_t number;
+};
+
+/* @lane is about to touch pages. */
+static int wait_after(struct job *j, enum lane lane)
+{
+	bool *waited = &j->op->waited[lane == j->c->kernels];
+
+	if (!j->op->after || *waited)
+		return 0;
+	*waited = true;
+	return j->b->ops->event_wait_foreign(j->b, lane, j->op->after);
+}
+
+static int copy_out_batch(void *context, const struct gpu_entry *entries, uint32_t count)
+{
+	struct job *j = context;
+
+	return j->b->ops->copy(j->b, j->c->copies, j->c->to_device, entries, count);
+}
+
+static int submit_batched(struct job *j)
+{
+	int r = wait_after(j, j->c->copies);
+
+	if (r)
+		return r;
+	merge_begin(j->c->merger, &j->op->spans, copy_out_batch, j);
+	r = merge_rect(j->c->merger, &j->rect);
+	return r ? r : merge_end(j->c->merger);
+}
+
+/* The next mirror, once what it held was uploaded. */
+static int take_mirror(struct job *j, struct mirror **ret)
+{
+	struct mirror *m = &j->c->mirrors[j->c->next_mirror++ % MIRRORS];
+
+	*ret = m;
+	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
+}
+
+/* Has the tables of rows first..first+count-1 uploaded on @lane, @values standing for them. *ret: the rectangle as kernels see it. */
+static int upload_tables(struct job *j, enum lane lane, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
+	struct gpu_rect *ret)
+{
+	size_t columns = j->rect.column_count * sizeof(struct gpu_column), addresses = count * sizeof(uint64_t);
+	size_t pages = (size_t)count * j->rect.pages_per_value * sizeof(uint32_t);
+	bool known = slot->columns_of == j->number;
+	struct mirror *m;
+	int r = take_mirror(j, &m);
+
+	if (r)
+		return r;
+	if (!known)
+		memcpy(m->tables, j->rect.columns, columns);
+	memcpy(m->tables + columns, values, addresses);
+	memcpy(m->tables + columns + addresses, j->rect.pages + (size_t)first * j->rect.pages_per_value, pages);
+	m->used = true;
+	r = j->b->ops->upload(j->b, lane, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
+		(known ? 0 : columns) + addresses + pages);
+	if (!r)
+		r = j->b->ops->event_record(j->b, lane, m->uploaded);
+	slot->columns_of = j->number;
+	*ret = j->rect;
+	ret->columns = (const void *)(uintptr_t)slot->tables;
+	ret->values = (const void *)(uintptr_t)(slot->tables + columns);
+	ret->pages = (const void *)(uintptr_t)(slot->tables + columns + addresses);
+	ret->row_count = count;
+	return r;
+}
+
+static int submit_across(struct job *j, enum gpu_kernel kernel)
+{
+	enum lane lane = j->c->kernels;
+	uint32_t most = stage_max_rows(&j->rect), first = 0;
+	int r = wait_after(j, lane);
+
+	while (first < j->rect.row_count && !r) {
+		uint32_t count = j->rect.row_count - first < most ? j->rect.row_count - first : most;
+		struct slot *slot = &j->c->slots[j->c->next_slot++ % STAGE_SLOTS];
+		struct gpu_rect rect;
+
+		r = j->b->ops->event_wait(j->b, lane, slot->empty);
+		if (!r)
+			r = upload_tables(j, lane, slot, first, count, j->rect.values + first, &rect);
+		if (!r)
+			r = j->b->ops->move(j->b, lane, kernel, j->c->to_device, &rect, &j->measure);
+		if (!r)
+			r = j->b->ops->event_record(j->b, lane, slot->empty);
+		first += count;
+	}
+	return r;
+}
+
+/* What is done with a slot. */
+struct turn {
+	struct job *j;
+	struct slot *slot;
+	struct gpu_rect rect; /* as the kernel sees it */
+	uint32_t first, count, stretches;
+	uint64_t gap;
+};
+
+static int turn_copy(struct turn *t)
+{
+	struct channel *c = t->j->c;
+	int r;
+
+	merge_begin(c->merger, &t->j->op->spans, copy_out_batch, t->j);
+	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
+	return r ? r : merge_end(c->merger);
+}
+
+static int turn_kernel(struct turn *t)
+{
+	struct backend *b = t->j->b;
+	int r = wait_after(t->j, t->j->c->kernels);
+
+	return r ? r : b->ops->move(b, t->j->c->kernels, KERNEL_RING, t->j->c->to_device, &t->rect, &t->j->measure);
+}
+
+static int run_turn(struct turn *t)
+{
+	struct channel *c = t->j->c;
+	struct backend *b = t->j->b;
+	int r = b->ops->event_wait(b, c->first, t->slot->empty);
+
+	if (!r)
+		r = upload_tables(t->j, c->first, t->slot, t->first, t->count, c->stand_ins, &t->rect);
+	if (!r)
+		r = c->to_device ? turn_copy(t) : turn_kernel(t);
+	if (!r)
+		r = b->ops->event_record(b, c->first, t->slot->full);
+	if (!r)
+		r = b->ops->event_wait(b, c->second, t->slot->full);
+	if (!r)
+		r = c->to_device ? turn_kernel(t) : turn_copy(t);
+	return r ? r : b->ops->event_record(b, c->second, t->slot->empty);
+}
+
+static int submit_staged(struct job *j)
+{
+	struct channel *c = j->c;
+	struct turn t = {.j = j, .gap = c->to_device ? STAGE_MAX_GAP : GAP_OUT};
+	int r = 0;
+
+	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);
+	while (t.first < j->rect.row_count && !r) {
+		t.slot = &c->slots[c->next_slot++ % STAGE_SLOTS];
+		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, t.gap, c->stand_ins);
+		assert(t.count > 0);
+		r = run_turn(&t);
+		t.first += t.count;
+	}
+	return r;
+}
+
+static enum gpu_path path_of(const struct job *j)
+{
+	const struct path_question q = {
+		.measure = j->measure,
+		.to_device = j->c->to_device,
+		.urgent = j->c->urgent,
+		.stages = !j->c->urgent && stage_fits(&j->rect),
+		.bulk = j->b->bulk,
+	};
+
+	if (j->op->forced >= 0 && path_rate((enum gpu_path)j->op->forced, &q) > 0)
+		return (enum gpu_path)j->op->forced;
+	return path_choose(&q);
+}
+
+static int submit_rect(struct job *j)
+{
+	enum gpu_path path = path_of(j);
+
+	__atomic_add_fetch(&j->c->gpu->paths[path], 1, __ATOMIC_RELAXED);
+	switch (path) {
+	case PATH_STAGED:
+		return submit_staged(j);
+	case PATH_BULK:
+		return submit_across(j, KERNEL_BULK);
+	case PATH_DIRECT:
+		return submit_across(j, KERNEL_BUS);
+	case PATH_BATCHED:
+	case PATHS:
+		break;
+	}
+	return submit_batched(j);
+}
+
+/* Both lanes have done their share when the event is reached. */
+static int end_part(struct job *j, uint32_t part)
+{
+	struct channel *c = j->c;
+	int r = 0;
+
+	if (c->first != c->second) {
+		r = j->b->ops->event_record(j->b, c->first, c->join);
+		if (!r)
+			r = j->b->ops->event_wait(j->b, c->second, c->join);
+	}
+	if (!r)
+		r = j->b->ops->event_record(j->b, c->second, j->op->events[part]);
+	if (!r)
+		work_recorded(j->op);
+	return r;
+}
+
+int submit_op(struct channel *c, struct pfs_gpu_op *op)
+{
+	struct job j = {.c = c, .b = c->gpu->backend, .op = op};
+	const struct shape *s = op->shape;
+	int r = 0;
+
+	for (uint32_t i = 0; i < s->rect_count && !r; i++) {
+		j.rect = shape_rect(s, i);
+		j.measure = rect_measure(&j.rect);
+		j.number = ++c->rects;
+		r = submit_rect(&j);
+		if (!r && (i + 1 == s->rect_count || s->rects[i + 1].part != s->rects[i].part))
+			r = end_part(&j, s->rects[i].part);
+	}
+	return r;
+}
