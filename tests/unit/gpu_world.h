@@ -153,7 +153,15 @@ static inline void world_expect(const struct world *w, const struct pfs_gpu_copy
 
 			for (uint32_t i = 0; i < c->part_count; i++)
 				wanted |= p >= c->parts[i].first_plane && p < c->parts[i].first_plane + c->parts[i].plane_count;
-			for (uint64_t x = 0; x < plane->bytes; x++) {
+			for (uint32_t j = 0; wanted && !c->token_to && row == cell && j < m; j++) { /* the same, faster */
+				uint64_t place = plane->base + c->pages[(uint64_t)v * m + j] * plane->stride - (uintptr_t)w->device;
+
+				if (to_device)
+					memcpy(device + place, w->segment + at + j * cell, cell);
+				else
+					memcpy(segment + at + j * cell, w->device + place, cell);
+			}
+			for (uint64_t x = 0; x < plane->bytes && wanted && (c->token_to || row != cell); x++) {
 				uint64_t j = x / cell, y = x % cell;
 				uint64_t place = plane->base + c->pages[(uint64_t)v * m + j] * plane->stride + y / row * plane->row_stride +
 						 y % row - (uintptr_t)w->device;
@@ -165,8 +173,6 @@ static inline void world_expect(const struct world *w, const struct pfs_gpu_copy
 					if (token < c->token_from || token >= c->token_to)
 						continue;
 				}
-				if (!wanted)
-					continue;
 				if (to_device)
 					device[place] = w->segment[at + x];
 				else
