@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view, bench disk: measure the control path, the mount and the disk tier, a figure a line.
+ * bench control, bench view, bench disk, bench gpu: measure the control path, the mount, the disk tier and the way to a GPU, a
+ * figure a line.
  */
 #include "tools/bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/bench_gpu.h"
 #include "tools/commands.h"
 
 #define FIGURES                                                                                                        \
@@ -155,6 +157,8 @@ int command_bench(const struct command *self, int argc, char **argv)
 		{"bench view", "", "the mount: listing and looking at a million records, names that go", NULL, view},
 		{"bench disk", "", "the disk tier: writing and reading beside fio, restarts, the control path meanwhile", NULL,
 			bench_disk},
+		{"bench gpu", "", "values to and from a GPU, beside the largest copies; registration; other work of the device", NULL,
+			bench_gpu},
 		{0},
 	};
 

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench gpu: a whole prefix stored and fetched through a daemon, beside the copies alone.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/bench_gpu.h"
+#include "tools/host.h"
+
+#define E2E_PLANE 16384u
+#define E2E_PLANES 72u
+#define E2E_BATCH 1024u /* keys of a put */
+#define E2E_RECORD 32u  /* pages of a group */
+
+struct e2e {
+	struct bench_gpu *b;
+	struct pfs_session *session;
+	struct pfs_gpu_plane planes[E2E_PLANES];
+	struct pfs_gpu_pool pool;
+	struct pfs_gpu_pages pages;
+	uint32_t *ids;
+	struct pfs_key *keys;
+	uint32_t count;
+	uint64_t value_bytes;
+};
+
+static int open_session(struct e2e *e, const struct bench_daemon *daemon, double *attach_s)
+{
+	struct pfs_options options;
+	char path[PATH_MAX];
+	uint64_t begin;
+
+	pfs_options_init(&options);
+	options.rank = 0;
+	options.auto_ack = 0;
+	options.wait_prewarm = 1;
+	options.deadline_ms = 120000;
+	if (host_path(path, "%s/ns/benchgpu", daemon->mount))
+		return 1;
+	if (pfs_open(path, &options, &e->session))
+		return complain_client(path);
+	begin = clock_ns();
+	if (pfs_gpu_attach(e->b->gpu, e->session, NULL, NULL))
+		return bench_gpu_complain("attaching");
+	*attach_s = (double)(clock_ns() - begin) / 1e9;
+	return 0;
+}
+
+/* Page i of the chain is page i of the pool. */
+static int make_lists(struct e2e *e)
+{
+	struct bench_gpu *b = e->b;
+
+	e->value_bytes = (uint64_t)E2E_PLANE * E2E_PLANES;
+	e->count = (uint32_t)(b->bytes / e->value_bytes);
+	e->keys = malloc(e->count * sizeof(*e->keys));
+	e->ids = malloc(e->count * sizeof(*e->ids));
+	if (!e->keys || !e->ids)
+		return complain("no memory for %u keys", e->count);
+	bench_chain_keys(1, 0, e->count, e->keys);
+	for (uint32_t i = 0; i < E2E_PLANES; i++)
+		e->planes[i] = (struct pfs_gpu_plane){
+			.base = b->planes + (uint64_t)i * e->count * E2E_PLANE, .stride = E2E_PLANE, .bytes = E2E_PLANE};
+	for (uint32_t i = 0; i < e->count; i++)
+		e->ids[i] = i;
+	e->pool = (struct pfs_gpu_pool){.planes = e->planes, .plane_count = E2E_PLANES, .page_limit = e->count};
+	return 0;
+}
+
+static int put_all(struct e2e *e, double *seconds)
+{
+	struct bench_chains shape = {.record_pages = E2E_RECORD};
+	uint64_t begin = clock_ns();
+
+	for (uint32_t first = 0; first < e->count; first += E2E_BATCH) {
+		uint32_t n = e->count - first < E2E_BATCH ? e->count - first : E2E_BATCH;
+		struct pfs_put_group groups[E2E_BATCH / E2E_RECORD + 1];
+		struct pfs_gpu_pages pages = {&e->pool, e->ids + first};
+		struct pfs_gpu_put_result result;
+		struct pfs_put_request put;
+		struct pfs_gpu_put_request q = {.put = &put, .classes = &pages};
+
+		bench_put_request(&shape, e->keys + first, first ? &e->keys[first - 1] : NULL, first, n, groups, &put);
+		if (pfs_gpu_put(e->b->gpu, e->session, &q, NULL, &result))
+			return bench_gpu_complain("putting");
+		if (result.new_values != n || result.groups_committed != put.group_count)
+			return complain("%u of %u values were put, %u of %u groups committed", result.new_values, n, result.groups_committed,
+				put.group_count);
+	}
+	*seconds = (double)(clock_ns() - begin) / 1e9;
+	return 0;
+}
+
+static int get_all(struct e2e *e, double *seconds)
+{
+	const struct pfs_get_request get = {.keys = e->keys, .key_count = e->count, .flags = PFS_GET_NO_BITS};
+	const struct pfs_gpu_pages pages = {&e->pool, e->ids};
+	const struct pfs_gpu_get_request q = {.get = &get, .classes = &pages, .class_count = 1};
+	struct pfs_gpu_get_result result;
+	uint64_t begin = clock_ns();
+
+	if (pfs_gpu_get(e->b->gpu, e->session, &q, &result))
+		return bench_gpu_complain("getting");
+	*seconds = (double)(clock_ns() - begin) / 1e9;
+	if (result.values != e->count)
+		return complain("%u of %u values came", result.values, e->count);
+	return 0;
+}
+
+/* What was put is what came: the pages are poisoned between. */
+static int check(struct e2e *e, const uint8_t *want)
+{
+	uint64_t bytes = e->count * e->value_bytes;
+	uint8_t *got = malloc(bytes);
+	double took;
+	int r = got ? 0 : complain("no memory");
+
+	if (!r && lab_set(e->b->lab, e->b->planes, 0x5a, bytes))
+		r = bench_gpu_complain("poisoning");
+	if (!r)
+		r = get_all(e, &took);
+	if (!r && lab_read(e->b->lab, got, e->b->planes, bytes))
+		r = bench_gpu_complain("reading back");
+	if (!r && memcmp(got, want, bytes))
+		r = complain("what came is not what was put");
+	free(got);
+	return r;
+}
+
+/* The same bytes by the library alone; seconds. */
+static int copies_alone(struct e2e *e, double seconds[2])
+{
+	for (int to_device = 0; to_device < 2; to_device++) {
+		struct bench_values v;
+		double rate;
+
+		if (bench_values_make(e->b, E2E_PLANE, E2E_PLANES, 0, e->b->bytes, &v))
+			return 1;
+		if (bench_rate(e->b, &v, to_device, -1, &rate)) {
+			bench_values_free(&v);
+			return 1;
+		}
+		seconds[to_device] = (double)(e->count * e->value_bytes) / 1e9 / rate;
+		bench_values_free(&v);
+	}
+	return 0;
+}
+
+static int measure(struct e2e *e, double attach_s)
+{
+	struct bench_gpu *b = e->b;
+	double alone[2], put = 0, get[BENCH_GPU_TURNS];
+	struct pfs_gpu_info info;
+	int r = copies_alone(e, alone);
+
+	if (!r && lab_write(b->lab, b->planes, b->host, e->count * e->value_bytes))
+		r = bench_gpu_complain("writing what is put");
+	if (!r)
+		r = put_all(e, &put);
+	if (!r)
+		r = check(e, b->host);
+	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++)
+		r = get_all(e, &get[i]);
+	if (r)
+		return r;
+	pfs_gpu_info(b->gpu, &info);
+	bench_print(&b->o, "e2e_put_ratio", alone[0] / put, "", 0, json_pack("{s:f, s:f}", "put_s", put, "copy_s", alone[0]));
+	bench_print(&b->o, "e2e_get_ratio", alone[1] / bench_median(get, BENCH_GPU_TURNS), "", 0,
+		json_pack("{s:f, s:f}", "get_s", get[BENCH_GPU_TURNS / 2], "copy_s", alone[1]));
+	bench_print(&b->o, "attach_s_per_gib", attach_s / ((double)(info.registered_bytes - 2 * b->bytes) / (1 << 30)), "s/GiB", 0,
+		json_pack("{s:I, s:f}", "registrations", (json_int_t)info.registrations, "attach_s", attach_s));
+	return 0;
+}
+
+static int with_namespace(struct bench_gpu *b, const struct bench_daemon *daemon)
+{
+	struct e2e e = {.b = b};
+	double attach_s = 0;
+	int r = make_lists(&e);
+
+	if (!r)
+		r = open_session(&e, daemon, &attach_s);
+	if (!r)
+		r = measure(&e, attach_s);
+	if (e.session)
+		pfs_gpu_detach(b->gpu, e.session);
+	pfs_close(&e.session);
+	free(e.keys);
+	free(e.ids);
+	return r;
+}
+
+int bench_gpu_daemon(struct bench_gpu *b)
+{
+	const struct bench_daemon_options d = {.memory = b->memory, .populate = true};
+	struct bench_daemon daemon;
+	int r;
+
+	if (!bench_wants(&b->o, "e2e_put_ratio") && !bench_wants(&b->o, "e2e_get_ratio") && !bench_wants(&b->o, "attach_s_per_gib"))
+		return 0;
+	if (b->o.mount ? bench_daemon_use(&daemon, b->o.mount) : bench_daemon_start(&daemon, &d, true)) {
+		bench_skip(&b->o, "e2e_get_ratio", "no daemon can be started here", NULL);
+		return 0;
+	}
+	r = bench_namespace(&daemon, "benchgpu", E2E_PLANE, E2E_PLANES, b->bytes + b->bytes / 8);
+	if (!r) {
+		r = with_namespace(b, &daemon);
+		if (b->o.mount)
+			bench_namespace_remove(&daemon, "benchgpu");
+	}
+	bench_daemon_stop(&daemon);
+	return r;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench gpu: rates by size of planes, both ways at once, one small value, CPU time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/bench_gpu.h"
+
+#define SMALL_PLANE 65536u
+#define SMALL_PLANES 72u /* 4.5 MiB */
+#define SMALL_TURNS 201u
+#define USER_ENTRIES 65536u /* copies of their own that a user's way is measured with: they are slow */
+
+static const uint64_t sizes[] = {1168, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576, 2097152};
+
+static const char *word_of(bool to_device)
+{
+	return to_device ? "h2d" : "d2h";
+}
+
+/* What a user would write: a copy a plane, or one batched call of them. GB/s. */
+static int user_rate(struct bench_gpu *b, const struct bench_values *v, bool to_device, bool batched, double *ret)
+{
+	uint32_t planes = v->pool.plane_count, count = USER_ENTRIES / planes < v->copy.count ? USER_ENTRIES / planes : v->copy.count;
+	struct gpu_entry *entries = malloc((size_t)count * planes * sizeof(*entries));
+	double took[3];
+	int r = entries ? 0 : complain("no memory");
+
+	for (uint32_t i = 0; i < count && !r; i++)
+		for (uint32_t p = 0; p < planes; p++)
+			entries[(size_t)i * planes + p] = (struct gpu_entry){v->planes[p].base + v->pages[i] * v->planes[p].stride,
+				v->values[i] + p * v->planes[p].bytes, v->planes[p].bytes};
+	for (uint32_t i = 0; i < 3 && !r; i++) {
+		uint64_t begin = clock_ns();
+
+		if (lab_copy(b->lab, to_device, entries, count * planes, batched) || lab_finish(b->lab, to_device))
+			r = bench_gpu_complain("copying");
+		took[i] = (double)(clock_ns() - begin) / 1e9;
+	}
+	if (!r)
+		*ret = (double)count * planes * (double)v->planes[0].bytes / 1e9 / bench_median(took, 3);
+	free(entries);
+	return r;
+}
+
+/* The ways by themselves, as members of the figure. */
+static int each_way(struct bench_gpu *b, struct bench_values *v, bool to_device, json_t *rest)
+{
+	double rate = 0;
+	int r = 0;
+
+	for (int path = 0; path < PATHS && !r; path++) {
+		r = bench_rate(b, v, to_device, path, &rate);
+		json_object_set_new(rest, path_name((enum gpu_path)path), json_real(rate));
+	}
+	if (!r)
+		r = user_rate(b, v, to_device, false, &rate);
+	json_object_set_new(rest, "copy_a_plane", json_real(rate));
+	if (!r && lab_batches(b->lab)) {
+		r = user_rate(b, v, to_device, true, &rate);
+		json_object_set_new(rest, "one_batch", json_real(rate));
+	}
+	return r;
+}
+
+static int one_size(struct bench_gpu *b, uint64_t plane, bool to_device)
+{
+	double ceiling = 0, rate = 0;
+	struct bench_values v;
+	char figure[64];
+	json_t *rest;
+	int r;
+
+	snprintf(figure, sizeof(figure), "%s_ratio_%llu", word_of(to_device), (unsigned long long)plane);
+	if (!bench_wants(&b->o, figure))
+		return 0;
+	r = bench_values_make(b, plane, bench_planes_of(plane), 0, b->bytes, &v);
+	if (r)
+		return r;
+	rest = json_pack("{s:I}", "value_bytes", (json_int_t)(v.bytes / v.copy.count));
+	r = bench_ceiling(b, to_device, &ceiling);
+	if (!r)
+		r = bench_rate(b, &v, to_device, -1, &rate);
+	if (!r && b->paths)
+		r = each_way(b, &v, to_device, rest);
+	if (!r) {
+		json_object_set_new(rest, "gbps", json_real(rate));
+		json_object_set_new(rest, "ceiling_gbps", json_real(ceiling));
+		bench_print(&b->o, figure, rate / ceiling, "", 0, rest);
+	} else {
+		json_decref(rest);
+	}
+	bench_values_free(&v);
+	return r;
+}
+
+static int ceilings(struct bench_gpu *b)
+{
+	for (int to_device = 1; to_device >= 0; to_device--) {
+		char figure[32];
+		double rate;
+
+		if (bench_ceiling(b, to_device, &rate))
+			return 1;
+		snprintf(figure, sizeof(figure), "%s_ceiling_gbps", word_of(to_device));
+		if (bench_wants(&b->o, figure))
+			bench_print(&b->o, figure, rate, "GB/s", 0, NULL);
+	}
+	return 0;
+}
+
+/* Both ways at once, over the better way alone. */
+static int duplex(struct bench_gpu *b)
+{
+	struct bench_values v[2] = {0};
+	double alone = 0, took[BENCH_GPU_TURNS], both;
+	int r = bench_values_make(b, 16384, 72, 0, b->bytes, &v[0]) || bench_values_make(b, 16384, 72, 1, b->bytes, &v[1]);
+
+	if (!r)
+		r = bench_rate(b, &v[1], true, -1, &alone);
+	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++) {
+		struct pfs_gpu_op *op[2] = {NULL, NULL};
+		uint64_t begin = clock_ns();
+
+		v[0].copy.pool = &v[0].pool;
+		v[1].copy.pool = &v[1].pool;
+		if (pfs_gpu_gather(b->gpu, &v[0].copy, &op[0]) || pfs_gpu_scatter(b->gpu, &v[1].copy, &op[1]) ||
+			pfs_gpu_wait(op[0], 0) || pfs_gpu_wait(op[1], 0))
+			r = bench_gpu_complain("copying both ways");
+		took[i] = (double)(clock_ns() - begin) / 1e9;
+		pfs_gpu_end(&op[0]);
+		pfs_gpu_end(&op[1]);
+	}
+	if (!r) {
+		both = (double)(v[0].bytes + v[1].bytes) / 1e9 / bench_median(took, BENCH_GPU_TURNS);
+		bench_print(&b->o, "duplex_ratio", both / alone, "", 0, json_pack("{s:f, s:f}", "gbps", both, "one_way_gbps", alone));
+	}
+	bench_values_free(&v[0]);
+	bench_values_free(&v[1]);
+	return r;
+}
+
+static int small_restore(struct bench_gpu *b)
+{
+	struct bench_values v;
+	double took[SMALL_TURNS], ceiling, bound;
+	int r = bench_values_make(b, SMALL_PLANE, SMALL_PLANES, 0, (uint64_t)SMALL_PLANE * SMALL_PLANES, &v);
+
+	if (r || bench_ceiling(b, true, &ceiling))
+		return 1;
+	v.copy.pool = &v.pool;
+	v.copy.flags = PFS_GPU_URGENT;
+	for (uint32_t i = 0; i < SMALL_TURNS && !r; i++) {
+		struct pfs_gpu_op *op = NULL;
+		uint64_t begin = clock_ns();
+		void *event;
+
+		if (pfs_gpu_scatter(b->gpu, &v.copy, &op) || pfs_gpu_event(op, 0, 0, &event) || lab_spin(b->lab, event))
+			r = bench_gpu_complain("restoring one value");
+		took[i] = (double)(clock_ns() - begin) / 1e3;
+		if (!r && pfs_gpu_wait(op, 0))
+			r = bench_gpu_complain("restoring one value");
+		pfs_gpu_end(&op);
+	}
+	bound = 1.2 * (double)v.bytes / ceiling / 1e3 + 30;
+	if (!r)
+		bench_print(&b->o, "small_restore_us", bench_median(took, SMALL_TURNS), "us", bound,
+			json_pack("{s:f}", "p99_us", took[SMALL_TURNS * 99 / 100]));
+	bench_values_free(&v);
+	return r;
+}
+
+static int cpu_time(struct bench_gpu *b)
+{
+	struct pfs_gpu_info before, after;
+	struct bench_values v;
+	int r = bench_values_make(b, 4096, 72, 0, b->bytes, &v);
+	uint64_t begin;
+	double rate, whole;
+
+	if (r)
+		return r;
+	pfs_gpu_info(b->gpu, &before);
+	begin = bench_cpu_ns(getpid());
+	r = bench_rate(b, &v, true, -1, &rate);
+	whole = (double)(bench_cpu_ns(getpid()) - begin) / 1e6;
+	pfs_gpu_info(b->gpu, &after);
+	if (!r) {
+		double gib = (double)(after.bytes_to_device - before.bytes_to_device) / (1 << 30);
+
+		bench_print(&b->o, "cpu_ms_per_gib", whole / gib, "ms", 0,
+			json_pack("{s:f}", "submitting_ms_per_gib", (double)(after.submit_cpu_ns - before.submit_cpu_ns) / 1e6 / gib));
+	}
+	bench_values_free(&v);
+	return r;
+}
+
+int bench_gpu_rates(struct bench_gpu *b)
+{
+	int r = ceilings(b);
+
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes) && !r; i++)
+		for (int to_device = 1; to_device >= 0 && !r; to_device--)
+			r = one_size(b, sizes[i], to_device);
+	if (!r && bench_wants(&b->o, "duplex_ratio"))
+		r = duplex(b);
+	if (!r && bench_wants(&b->o, "small_restore_us"))
+		r = small_restore(b);
+	if (!r && bench_wants(&b->o, "cpu_ms_per_gib"))
+		r = cpu_time(b);
+	return r;
+}
