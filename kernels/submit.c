@@ -2,12 +2,14 @@
  *
  * Submitting. What passes the ring takes two steps for each slot, on two lanes:
  *
- *   to the device   copies: wait empty, upload tables, copy stretches in, record full
- *                   kernels: wait full, scatter to planes, record empty
+ *   to the device   copies: wait empty, copy stretches in, record full
+ *                   kernels: upload tables, wait full, scatter to planes, record empty
  *   back            kernels: wait empty, upload tables, gather from planes, record full
  *                   copies: wait full, copy stretches out, record empty
  *
- * so copies of one slot run while kernels work on another. A kernel across the bus needs a slot's tables alone, and takes one step.
+ * so copies of one slot run while kernels work on another. Tables go up on the lane of the kernels that read them, whose order keeps
+ * them from being overwritten too early, and where small copies do not stand between large ones. A kernel across the bus
+ * needs a slot's tables alone.
  * Tables go through mirrors, which are more than slots: whoever submits is ahead of the device by as many.
  */
 #include <assert.h>
@@ -161,8 +163,8 @@ static int take_mirror(struct job *j, struct mirror **ret)
 	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
 }
 
-/* Has the tables of rows first..first+count-1 uploaded on @lane, @values standing for them. *ret: the rectangle as kernels see it. */
-static int upload_tables(struct job *j, enum lane lane, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
+/* Has the tables of rows first..first+count-1 uploaded, @values standing for them. *ret: the rectangle as kernels see it. */
+static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
 	struct gpu_rect *ret)
 {
 	size_t columns = j->rect.column_count * sizeof(struct gpu_column), addresses = count * sizeof(uint64_t);
@@ -178,10 +180,10 @@ static int upload_tables(struct job *j, enum lane lane, struct slot *slot, uint3
 	memcpy(m->tables + columns, values, addresses);
 	memcpy(m->tables + columns + addresses, j->rect.pages + (size_t)first * j->rect.pages_per_value, pages);
 	m->used = true;
-	r = j->b->ops->upload(j->b, lane, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
+	r = j->b->ops->upload(j->b, j->c->kernels, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
 		(known ? 0 : columns) + addresses + pages);
 	if (!r)
-		r = j->b->ops->event_record(j->b, lane, m->uploaded);
+		r = j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
 	slot->columns_of = j->number;
 	*ret = j->rect;
 	ret->columns = (const void *)(uintptr_t)slot->tables;
@@ -202,13 +204,9 @@ static int submit_across(struct job *j, enum gpu_kernel kernel)
 		struct slot *slot = &j->c->slots[j->c->next_slot++ % STAGE_SLOTS];
 		struct gpu_rect rect;
 
-		r = j->b->ops->event_wait(j->b, lane, slot->empty);
-		if (!r)
-			r = upload_tables(j, lane, slot, first, count, j->rect.values + first, &rect);
+		r = upload_tables(j, slot, first, count, j->rect.values + first, &rect);
 		if (!r)
 			r = j->b->ops->move(j->b, lane, kernel, j->c->to_device, &rect, &j->measure);
-		if (!r)
-			r = j->b->ops->event_record(j->b, lane, slot->empty);
 		first += count;
 	}
 	return r;
@@ -241,23 +239,50 @@ static int turn_kernel(struct turn *t)
 	return r ? r : b->ops->move(b, t->j->c->kernels, KERNEL_RING, t->j->c->to_device, &t->rect, &t->j->measure);
 }
 
-static int run_turn(struct turn *t)
+static int turn_tables(struct turn *t)
+{
+	return upload_tables(t->j, t->slot, t->first, t->count, t->j->c->stand_ins, &t->rect);
+}
+
+/* Between two steps, or behind the second one. */
+static int step_ends(struct turn *t, enum lane lane, struct gpu_event *event, enum lane next)
+{
+	struct backend *b = t->j->b;
+	int r = b->ops->event_record(b, lane, event);
+
+	return r || lane == next ? r : b->ops->event_wait(b, next, event);
+}
+
+static int turn_in(struct turn *t)
 {
 	struct channel *c = t->j->c;
-	struct backend *b = t->j->b;
-	int r = b->ops->event_wait(b, c->first, t->slot->empty);
+	int r = t->j->b->ops->event_wait(t->j->b, c->copies, t->slot->empty);
 
 	if (!r)
-		r = upload_tables(t->j, c->first, t->slot, t->first, t->count, c->stand_ins, &t->rect);
+		r = turn_copy(t);
 	if (!r)
-		r = c->to_device ? turn_copy(t) : turn_kernel(t);
+		r = turn_tables(t);
 	if (!r)
-		r = b->ops->event_record(b, c->first, t->slot->full);
+		r = step_ends(t, c->copies, t->slot->full, c->kernels);
 	if (!r)
-		r = b->ops->event_wait(b, c->second, t->slot->full);
+		r = turn_kernel(t);
+	return r ? r : step_ends(t, c->kernels, t->slot->empty, c->kernels);
+}
+
+static int turn_out(struct turn *t)
+{
+	struct channel *c = t->j->c;
+	int r = t->j->b->ops->event_wait(t->j->b, c->kernels, t->slot->empty);
+
 	if (!r)
-		r = c->to_device ? turn_kernel(t) : turn_copy(t);
-	return r ? r : b->ops->event_record(b, c->second, t->slot->empty);
+		r = turn_tables(t);
+	if (!r)
+		r = turn_kernel(t);
+	if (!r)
+		r = step_ends(t, c->kernels, t->slot->full, c->copies);
+	if (!r)
+		r = turn_copy(t);
+	return r ? r : step_ends(t, c->copies, t->slot->empty, c->copies);
 }
 
 static int submit_staged(struct job *j)
@@ -271,7 +296,7 @@ static int submit_staged(struct job *j)
 		t.slot = &c->slots[c->next_slot++ % STAGE_SLOTS];
 		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, t.gap, c->stand_ins);
 		assert(t.count > 0);
-		r = run_turn(&t);
+		r = c->to_device ? turn_in(&t) : turn_out(&t);
 		t.first += t.count;
 	}
 	return r;

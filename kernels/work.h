@@ -26,7 +26,7 @@
 /* A piece of the ring, with tables for the kernel that works on it. Urgent channels have the tables alone. */
 struct slot {
 	uint64_t data, tables;   /* on the device */
-	struct gpu_event *full;  /* the first of its two steps is done */
+	struct gpu_event *full;  /* the first of the two steps of what passes is done */
 	struct gpu_event *empty; /* both are */
 	uint64_t columns_of;     /* number of the rectangle whose columns its tables hold; 0 = none */
 };
