@@ -259,6 +259,33 @@ static void parts_and_info(void **state)
 	world_free(&w);
 }
 
+/* More than one call of the driver may take; and what overlaps is refused without leaving anything. */
+static void large_registrations(void **state)
+{
+	uint64_t bytes = PFS_GPU_REGISTER_BYTES + (2 << 20);
+	uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct pfs_gpu_info info;
+
+	assert_true(memory != MAP_FAILED);
+	assert_int_equal(pfs_gpu_register(gpu, memory, bytes, 3), 0);
+	assert_int_equal(pfs_gpu_register(gpu, memory, bytes, 3), 0);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 2);
+	assert_int_equal(info.registered_bytes, bytes);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, bytes, 3), 0);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 2); /* held once more */
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, bytes, 3), 0);
+	assert_int_equal(pfs_gpu_register(gpu, memory + PFS_GPU_REGISTER_BYTES, 4096, 3), 0);
+	assert_int_equal(pfs_gpu_register(gpu, memory, bytes, 3), -EINVAL);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 1);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory + PFS_GPU_REGISTER_BYTES, 4096, 3), 0);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 0, 3), -EINVAL);
+	assert_int_equal(pfs_gpu_register(gpu, memory + 1, 4096, 3), -EINVAL);
+	munmap(memory, bytes);
+}
+
 static void options(void **state)
 {
 	struct pfs_gpu_options o;
@@ -289,6 +316,7 @@ int main(void)
 		cmocka_unit_test(windows),
 		cmocka_unit_test(across_registrations),
 		cmocka_unit_test(parts_and_info),
+		cmocka_unit_test(large_registrations),
 		cmocka_unit_test(options),
 	};
 	const char *seed = getenv("SEED");
