@@ -80,13 +80,13 @@ static void free_job(struct job *j)
 /* Several operations at once, each on slots and pages of its own, in both directions and on all paths. */
 static void many_at_once(void **state)
 {
-	for (unsigned turn = 0; turn < 5; turn++) {
+	for (unsigned turn = 0; turn < 4; turn++) {
 		uint8_t *device, *segment;
 		struct pfs_gpu *gpu = NULL;
 		struct job jobs[6];
 		struct world w;
 
-		make_world(&w, 6 * 24, turn % 3 ? 2048 : 146); /* values of 768 KiB, or of 56 KiB */
+		make_world(&w, 6 * 24, turn % 3 ? 1024 : 146); /* values of 384 KiB, or of 56 KiB */
 		device = world_map(w.device_bytes);
 		segment = world_map(w.segment_bytes);
 		memcpy(device, w.device, w.device_bytes);
@@ -233,9 +233,9 @@ static void every_call_fails(void **state)
 	struct world w;
 	uint64_t n = 1;
 
-	make_world(&w, 36, 1024); /* 384 KiB: two turns of the ring */
+	make_world(&w, 36, 512);
 	while (!run_with_fault(&w, n))
-		n += n < 40 ? 1 : 1 + dice(&d, 4);
+		n += n < 40 ? 1 : 1 + dice(&d, 12);
 	assert_true(n > 100);
 	world_free(&w);
 }

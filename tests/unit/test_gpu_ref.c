@@ -127,7 +127,7 @@ static void random_copy(enum world_layout layout, uint32_t item)
 
 static void every_layout(void **state)
 {
-	for (unsigned turn = 0; turn < 400; turn++)
+	for (unsigned turn = 0; turn < 240; turn++)
 		random_copy((enum world_layout)(turn % LAYOUTS), (uint32_t[]){16, 72, 2, 256, 146, 1}[dice(&d, 6)]);
 }
 
