@@ -75,6 +75,12 @@ static int ref_loop(struct lab *lab, enum lab_work work, uint32_t turns, double 
 	return gpu_say(EOPNOTSUPP, "plain C has no device that could work beside copies");
 }
 
+static int ref_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event)
+{
+	*event = NULL;
+	return ref_set(lab, device, byte, bytes);
+}
+
 static int ref_thread(struct lab *lab)
 {
 	return 0;
@@ -97,6 +103,7 @@ const struct lab_ops lab_ref = {
 	.finish = ref_finish,
 	.batches = ref_batches,
 	.loop = ref_loop,
+	.late_set = ref_late_set,
 	.thread = ref_thread,
 	.spin = ref_spin,
 };
@@ -167,6 +174,11 @@ bool lab_batches(const struct lab *lab)
 int lab_loop(struct lab *lab, enum lab_work work, uint32_t turns, double *ret)
 {
 	return lab->ops->loop(lab, work, turns, ret);
+}
+
+int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event)
+{
+	return lab->ops->late_set(lab, device, byte, bytes, event);
 }
 
 int lab_thread(struct lab *lab)

@@ -37,6 +37,9 @@ int lab_finish(struct lab *lab, bool to_device);
 /* Can lab_copy be batched? */
 bool lab_batches(const struct lab *lab);
 
+/* Has memory filled behind other work that takes some milliseconds, as an engine's kernels would; *event is recorded behind it, and may
+ * be used until the next call. */
+int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);
 /* To be called first on a thread other than that of lab_open; work of two threads may not be of one kind. */
 int lab_thread(struct lab *lab);
 /* Spins until an event (of pfs_gpu_event) is reached. */

@@ -203,17 +203,39 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int gpu_loop(struct lab *lab, enum lab_work work, uint32_t turns, double *ret)
+static CUresult need_loop(struct lab_gpu *l)
 {
-	struct lab_gpu *l = of(lab);
-	double *took = calloc(turns, sizeof(*took));
-	CUresult r = took ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult r = CUDA_SUCCESS;
 
-	if (!r && !l->loop) {
+	if (!l->loop) {
 		r = l->api->p_cuMemAlloc(&l->loop, LOOP_BYTES);
 		if (!r)
 			r = l->api->p_cuMemsetD8Async(l->loop, 0x3c, LOOP_BYTES, l->work);
 	}
+	return r;
+}
+
+static int gpu_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event)
+{
+	struct lab_gpu *l = of(lab);
+	CUresult r = need_loop(l);
+
+	for (int i = 0; i < 20 && !r; i++)
+		r = start_loop(l, LAB_MEMORY);
+	if (!r)
+		r = l->api->p_cuMemsetD8Async(device, byte, bytes, l->work);
+	if (!r)
+		r = l->api->p_cuEventRecord(l->end, l->work);
+	*event = l->end;
+	return said(l, r, "filling memory behind other work");
+}
+
+static int gpu_loop(struct lab *lab, enum lab_work work, uint32_t turns, double *ret)
+{
+	struct lab_gpu *l = of(lab);
+	double *took = calloc(turns, sizeof(*took));
+	CUresult r = took ? need_loop(l) : CUDA_ERROR_OUT_OF_MEMORY;
+
 	for (uint32_t i = 0; i < turns && !r; i++) {
 		float ms = 0;
 
@@ -263,6 +285,7 @@ const struct lab_ops lab_cuda = {
 	.finish = gpu_finish,
 	.batches = gpu_batches,
 	.loop = gpu_loop,
+	.late_set = gpu_late_set,
 	.thread = gpu_thread,
 	.spin = gpu_spin,
 };

@@ -23,6 +23,7 @@ struct lab_ops {
 	int (*finish)(struct lab *lab, bool to_device);
 	bool (*batches)(const struct lab *lab);
 	int (*loop)(struct lab *lab, enum lab_work work, uint32_t turns, double *ret);
+	int (*late_set)(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);
 	int (*thread)(struct lab *lab);
 	int (*spin)(struct lab *lab, void *event);
 };

@@ -249,6 +249,47 @@ static int large(void)
 	return r;
 }
 
+/* Pages that the engine is still writing are gathered behind its event, on each path. */
+static int after_an_event(void)
+{
+	const uint64_t bytes = 64 << 20, page = 65536;
+	uint8_t *segment = world_map(bytes);
+	const uint32_t count = (uint32_t)(bytes / page);
+	uint32_t *pages = malloc(count * sizeof(*pages));
+	uint64_t *values = malloc(count * sizeof(*values)), memory = 0;
+	struct pfs_gpu_plane plane = {.stride = page, .bytes = page};
+	const struct pfs_gpu_pool pool = {.planes = &plane, .plane_count = 1, .page_limit = count};
+	int r = lab_take(lab, bytes, &memory) || pfs_gpu_register(gpu, segment, bytes, 1) ? complain("memory") : 0;
+
+	plane.base = memory;
+	world_choose(&d, pages, count, count);
+	for (uint32_t i = 0; i < count; i++)
+		values[i] = (uintptr_t)segment + i * page;
+	for (int path = -1; path < PATHS && !r; path++) {
+		struct pfs_gpu_copy c = {.pool = &pool, .values = values, .pages = pages, .count = count};
+		struct pfs_gpu_op *op = NULL;
+		void *event;
+
+		if (lab_set(lab, memory, 0x11, bytes) || lab_late_set(lab, memory, (uint8_t)(0x40 + path), bytes, &c.after) ||
+			work_start(gpu, &c, false, path, &op) || pfs_gpu_event(op, 0, 0, &event) || lab_spin(lab, event) ||
+			pfs_gpu_wait(op, 0))
+			r = complain("gathering behind an event");
+		pfs_gpu_end(&op);
+		for (uint64_t i = 0; i < bytes && !r; i++)
+			if (segment[i] != 0x40 + path) {
+				printf("FAILED: byte %llu is 0x%x, not 0x%x, path %d\n", (unsigned long long)i, segment[i], 0x40 + path, path);
+				r = 1;
+			}
+	}
+	if (pfs_gpu_unregister(gpu, segment, bytes, 1) && !r)
+		r = complain("unregistering");
+	lab_give(lab, memory);
+	munmap(segment, bytes);
+	free(pages);
+	free(values);
+	return r;
+}
+
 /* Errors that only a device can say. */
 static int errors(void)
 {
@@ -299,6 +340,9 @@ int main(int argc, char **argv)
 	printf("%u random copies: %s\n", copies, failed ? "FAILED" : "ok");
 	r = every_plane_size(small);
 	printf("every plane size: %s\n", r ? "FAILED" : "ok");
+	failed += r;
+	r = after_an_event();
+	printf("behind an event: %s\n", r ? "FAILED" : "ok");
 	failed += r;
 	if (!strcmp(info.kernels, "cuda"))
 		failed += errors();
