@@ -36,6 +36,7 @@ struct pieces {
 struct attached {
 	struct attached *next;
 	struct pfs_session *session;
+	bool busy; /* gpu->lock: a call works on it, to whom the rest belongs */
 	struct pieces pieces;
 };
 
@@ -289,14 +290,16 @@ static struct attached *find(struct pfs_gpu *gpu, struct pfs_session *session)
 	return a;
 }
 
-static int find_or_make(struct pfs_gpu *gpu, struct pfs_session *session, struct attached **ret)
+/* The session's, once no other call works on it; it is busy then, until attached_done. */
+static int attached_begin(struct pfs_gpu *gpu, struct pfs_session *session, struct attached **ret)
 {
 	struct attached *made = calloc(1, sizeof(*made)), *a;
 
 	if (!made)
 		return gpu_say(ENOMEM, "no memory for a session");
 	pthread_mutex_lock(&gpu->lock);
-	a = find(gpu, session);
+	while ((a = find(gpu, session)) && a->busy) /* as long as that call takes */
+		pthread_cond_wait(&gpu->news, &gpu->lock);
 	if (!a) {
 		a = made;
 		made = NULL;
@@ -304,10 +307,19 @@ static int find_or_make(struct pfs_gpu *gpu, struct pfs_session *session, struct
 		a->next = gpu->attached;
 		gpu->attached = a;
 	}
+	a->busy = true;
 	pthread_mutex_unlock(&gpu->lock);
 	free(made);
 	*ret = a;
 	return 0;
+}
+
+static void attached_done(struct pfs_gpu *gpu, struct attached *a)
+{
+	pthread_mutex_lock(&gpu->lock);
+	a->busy = false;
+	pthread_cond_broadcast(&gpu->news);
+	pthread_mutex_unlock(&gpu->lock);
 }
 
 static bool holds(const struct attached *a, uint64_t begin, uint64_t generation)
@@ -388,13 +400,14 @@ static int attach_once(struct pfs_gpu *gpu, struct attached *a, pfs_gpu_progress
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context)
 {
 	struct attached *a = NULL;
-	int r = find_or_make(gpu, session, &a);
+	int r = attached_begin(gpu, session, &a);
 
 	if (r)
 		return r;
 	r = -ESTALE;
 	for (unsigned turn = 0; turn < TURNS && r == -ESTALE; turn++)
 		r = attach_once(gpu, a, progress, context);
+	attached_done(gpu, a);
 	return r == -ESTALE ? from_client(r, "ranges change faster than they are acknowledged") : r;
 }
 

@@ -27,6 +27,7 @@ enum gpu_kernel {
 	KERNEL_RING, /* loads and stores between the ring and planes */
 	KERNEL_BUS,  /* the same across the bus */
 	KERNEL_BULK, /* bulk asynchronous copies across the bus: everything aligned to 16 bytes */
+	KERNELS,
 };
 
 struct gpu_event;
@@ -39,6 +40,7 @@ struct backend {
 	char device_name[64];
 	uint32_t compute_capability, driver_version;
 	bool mps;
+	uint32_t blocks[KERNELS]; /* that a kernel gets at most; benchmarks may try others */
 };
 
 struct backend_needs {

@@ -26,7 +26,6 @@ struct cuda {
 	CUfunction move[2], bulk[2]; /* [to_device] */
 	CUstream lanes[LANES];
 	CUdeviceptr staging;
-	uint32_t processors;
 	bool read_only_pins;
 };
 
@@ -81,7 +80,9 @@ static int check_device(struct cuda *c, int32_t ordinal)
 	c->backend.bulk = major >= 9;
 	c->backend.mps = attribute(c, CU_DEVICE_ATTRIBUTE_MPS_ENABLED) != 0;
 	c->read_only_pins = attribute(c, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
-	c->processors = (uint32_t)attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+	c->backend.blocks[KERNEL_RING] = BLOCKS_RING;
+	c->backend.blocks[KERNEL_BULK] = BLOCKS_BULK;
+	c->backend.blocks[KERNEL_BUS] = (uint32_t)attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	return 0;
 }
 
@@ -335,7 +336,7 @@ static uint32_t lanes_for(uint64_t bytes)
 
 static uint32_t blocks_for(const struct cuda *c, enum gpu_kernel kernel, uint64_t work, uint64_t a_block)
 {
-	uint32_t most = kernel == KERNEL_RING ? BLOCKS_RING : kernel == KERNEL_BULK ? BLOCKS_BULK : c->processors;
+	uint32_t most = c->backend.blocks[kernel];
 	uint64_t enough = (work + a_block - 1) / a_block;
 
 	return enough < most ? (uint32_t)enough : most;

@@ -102,6 +102,7 @@ int gpu_open_with(const struct backend_ops *ops, const struct pfs_gpu_options *o
 	init_locks(gpu);
 	gpu->register_threads = o->register_threads;
 	gpu->deadline_ms = o->deadline_ms;
+	gpu->gap = STAGE_MAX_GAP;
 	r = start(gpu, ops, o);
 	if (r) {
 		pfs_gpu_close(&gpu);

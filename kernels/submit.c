@@ -288,7 +288,7 @@ static int turn_out(struct turn *t)
 static int submit_staged(struct job *j)
 {
 	struct channel *c = j->c;
-	struct turn t = {.j = j, .gap = c->to_device ? STAGE_MAX_GAP : GAP_OUT};
+	struct turn t = {.j = j, .gap = c->to_device ? c->gpu->gap : GAP_OUT};
 	int r = 0;
 
 	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);

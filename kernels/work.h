@@ -99,6 +99,7 @@ struct pfs_gpu {
 	struct backend *backend;
 	struct registry registry;
 	uint32_t register_threads, deadline_ms;
+	uint64_t gap; /* STAGE_MAX_GAP, or less in a benchmark */
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */

@@ -157,6 +157,11 @@ static int begin(struct bench_gpu *b)
 	o.device = (int32_t)b->device;
 	if (lab_open(b->kernels, (int)b->device, &b->lab) || pfs_gpu_open(&o, &b->gpu))
 		return bench_gpu_complain("opening the device");
+	for (int i = 0; i < KERNELS; i++)
+		if (b->blocks[i])
+			b->gpu->backend->blocks[i] = (uint32_t)b->blocks[i];
+	if (b->gap != UINT64_MAX)
+		b->gpu->gap = b->gap;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
 		json_pack("{s:s, s:s, s:i, s:i, s:b}", "kernels", info.kernels, "device", info.device_name, "capability",
@@ -176,7 +181,7 @@ static void end(struct bench_gpu *b)
 
 int bench_gpu(const struct command *self, int argc, char **argv)
 {
-	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30};
+	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30, .gap = UINT64_MAX};
 	bool json = false;
 	const struct option_row rows[] = {
 		{"kernels", OPTION_TEXT, &b.kernels, "NAME", "cuda or ref ($PFS_KERNELS, else cuda)", 0, 0},
@@ -184,6 +189,10 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"bytes", OPTION_BYTES, &b.bytes, "SIZE", "moved for each figure (2G)", 16 << 20, 64ull << 30},
 		{"register-bytes", OPTION_BYTES, &b.register_bytes, "SIZE", "registered, and scaled to 64 GiB (8G)", 2 << 20, 64ull << 30},
 		{"memory", OPTION_BYTES, &b.memory, "SIZE", "of the daemon that is started (6G)", 64 << 20, 0},
+		{"ring-blocks", OPTION_NUMBER, &b.blocks[KERNEL_RING], "N", "of kernels between ring and planes", 1, 1024},
+		{"bulk-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BULK], "N", "of bulk kernels", 1, 1024},
+		{"bus-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BUS], "N", "of kernels across the bus", 1, 1024},
+		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
 		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so", 0, 0},
 		{"mount", OPTION_TEXT, &b.o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0},

@@ -16,6 +16,7 @@ struct bench_gpu {
 	struct bench_options o;
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
+	uint64_t blocks[KERNELS], gap; /* other than the library's; 0 and UINT64_MAX: its own */
 	bool paths; /* each path by itself, and what users would write */
 	struct lab *lab;
 	struct pfs_gpu *gpu;
