@@ -95,7 +95,7 @@ typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t to
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context);
 
 /* Takes the registrations back that @session's attaching made. First end all copies of its plans: no operation of it may be under
- * way. Before pfs_close. */
+ * way, nor an attaching. Before pfs_close. */
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
 /* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
@@ -154,7 +154,7 @@ struct pfs_gpu_copy {
 struct pfs_gpu_op;
 
 /* Starts copying values to pages. Everything is checked before anything is submitted. Nothing of @copy is used after the return, except
- * `after`. Never waits for the device. *ret is the caller's and is ended with pfs_gpu_end. The values must stay theirs (the plan must
+ * `after`. Does not wait for the device, unless it is urgent and has more than some ten thousand pieces. *ret is the caller's and is ended with pfs_gpu_end. The values must stay theirs (the plan must
  * stay) until the operation is done.
  * -EINVAL, -E2BIG, -EOVERFLOW, -ERANGE (page id, token range), -EFAULT (a value is not registered, or leaves its registration),
  * -EROFS (pfs_gpu_gather to memory that is read-only), -ENOMEM, -EIO (the device is lost: all calls say so from then on). */
