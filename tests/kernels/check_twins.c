@@ -16,6 +16,7 @@
 #include "tests/unit/gpu_world.h"
 
 #define SKIPPED 77
+#define FAR_PAGES 8u /* of 4.5 GiB */
 
 static struct dice d;
 static struct lab *lab;
@@ -221,28 +222,29 @@ static int there_and_back(uint8_t *segment, uint64_t memory, uint64_t stride, ui
 	return r ? r : marked(segment, bytes, salt);
 }
 
-/* Beyond 4 GiB and 2^31 16-byte words: a far page of a pool, and one value. */
+/* Beyond 4 GiB and 2^31 16-byte words: a far page of a pool, and one value; the last byte of either is the pool's last or near it. */
 static int large(void)
 {
-	const uint64_t pool_bytes = 36ull << 30, value_bytes = (9ull << 29) + 4096;
+	const uint64_t value_bytes = (9ull << 29) + 4096, pool_bytes = FAR_PAGES * value_bytes;
+	const uint32_t far_small = (uint32_t)(pool_bytes >> 20) - 1;
 	uint8_t *segment = world_map(value_bytes);
 	uint64_t memory = 0;
 	int r = 0;
 
 	if (lab_take(lab, pool_bytes, &memory)) {
-		printf("skipped: copies beyond 4 GiB: %s\n", "the device has no 36 GiB");
+		printf("skipped: copies beyond 4 GiB: the device has no %llu bytes\n", (unsigned long long)pool_bytes);
 		return 0;
 	}
 	if (pfs_gpu_register(gpu, segment, value_bytes, 1))
 		r = complain("registering 4.5 GiB");
 	for (int path = -1; path < PATHS && !r; path++) {
-		r = there_and_back(segment, memory, 1 << 20, 36 * 1024 - 1, 1 << 20, path, 0x5a5a5a5a5a00 + (uint64_t)path);
+		r = there_and_back(segment, memory, 1 << 20, far_small, 1 << 20, path, 0x5a5a5a5a5a00 + (uint64_t)path);
 		if (!r)
-			r = there_and_back(segment, memory, value_bytes, 7, value_bytes, path, 0x123456789000 + (uint64_t)path);
+			r = there_and_back(segment, memory, value_bytes, FAR_PAGES - 1, value_bytes, path, 0x123456789000 + (uint64_t)path);
 		if (r)
 			printf("        path %d\n", path);
 	}
-	if (pfs_gpu_unregister(gpu, segment, value_bytes, 1))
+	if (pfs_gpu_unregister(gpu, segment, value_bytes, 1) && !r)
 		r = complain("unregistering 4.5 GiB");
 	lab_give(lab, memory);
 	munmap(segment, value_bytes);
@@ -303,11 +305,11 @@ static int errors(void)
 	if (pfs_gpu_open(&o, &other) != -ENODEV)
 		r = complain("device 1000 should not be there");
 	pfs_gpu_last_error(why, sizeof(why));
-	printf("device 1000: %s\n", why);
+	printf("device 1000 is refused, as it should be: %s\n", why);
 	if (pfs_gpu_register(gpu, (void *)(1ull << 40), 1 << 21, 1) == 0)
 		r = complain("memory that is not there was registered");
 	pfs_gpu_last_error(why, sizeof(why));
-	printf("no memory: %s\n", why);
+	printf("memory that is not there is refused, as it should be: %s\n", why);
 	return r;
 }
 
