@@ -15,8 +15,10 @@
 
 enum lane {
 	LANE_IN_COPY,     /* to the device: copies */
+	LANE_IN_COPY_2,
 	LANE_IN_WORK,     /*                kernels */
 	LANE_OUT_COPY,    /* to the host */
+	LANE_OUT_COPY_2,
 	LANE_OUT_WORK,
 	LANE_IN_URGENT,   /* urgent copies, each way */
 	LANE_OUT_URGENT,
@@ -40,12 +42,13 @@ struct backend {
 	char device_name[64];
 	uint32_t compute_capability, driver_version;
 	bool mps;
-	uint32_t blocks[KERNELS]; /* that a kernel gets at most; benchmarks may try others */
+	uint32_t blocks[KERNELS]; /* that a kernel gets at most */
 };
 
 struct backend_needs {
 	int32_t device;
 	uint64_t staging_bytes, mirror_bytes;
+	bool kernels_first; /* kernels between ring and planes have the highest priority, not the lowest */
 };
 
 struct backend_ops {

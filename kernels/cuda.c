@@ -126,13 +126,16 @@ static CUresult load_kernels(struct cuda *c)
 }
 
 /* In the context. */
-static CUresult make_lanes(struct cuda *c)
+static CUresult make_lanes(struct cuda *c, const struct backend_needs *needs)
 {
 	int least = 0, greatest = 0;
 	CUresult r = c->api->p_cuCtxGetStreamPriorityRange(&least, &greatest);
 
-	for (int i = 0; i < LANES && !r; i++)
-		r = c->api->p_cuStreamCreateWithPriority(&c->lanes[i], CU_STREAM_NON_BLOCKING, least);
+	for (int i = 0; i < LANES && !r; i++) {
+		bool first = needs->kernels_first && (i == LANE_IN_WORK || i == LANE_OUT_WORK);
+
+		r = c->api->p_cuStreamCreateWithPriority(&c->lanes[i], CU_STREAM_NON_BLOCKING, first ? greatest : least);
+	}
 	return r;
 }
 
@@ -157,7 +160,7 @@ static int set_up(struct cuda *c, const struct backend_needs *needs)
 
 	if (r)
 		return cuda_said(c->api, r, "loading the kernels");
-	r = make_lanes(c);
+	r = make_lanes(c, needs);
 	if (r)
 		return cuda_said(c->api, r, "making streams");
 	r = take_memory(c, needs);

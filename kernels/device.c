@@ -57,6 +57,11 @@ static void init_locks(struct pfs_gpu *gpu)
 	registry_init(&gpu->registry);
 }
 
+void tuning_init(struct gpu_tuning *tuning)
+{
+	*tuning = (struct gpu_tuning){.slots = 4, .copy_lanes = 1, .ahead = MIRRORS, .gap = STAGE_MAX_GAP};
+}
+
 static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struct pfs_gpu_options *o)
 {
 	struct backend_needs needs = channels_need();
@@ -65,9 +70,13 @@ static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struc
 	int r;
 
 	needs.device = o->device;
+	needs.kernels_first = gpu->tuning.kernels_first;
 	r = ops->open(&needs, &gpu->backend);
 	if (r)
 		return r;
+	for (int i = 0; i < KERNELS; i++)
+		if (gpu->tuning.blocks[i])
+			gpu->backend->blocks[i] = gpu->tuning.blocks[i];
 	staging = gpu->backend->staging;
 	mirror = gpu->backend->mirror;
 	for (int i = 0; i < CHANNELS && !r; i++)
@@ -94,6 +103,12 @@ int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret)
 
 int gpu_open_with(const struct backend_ops *ops, const struct pfs_gpu_options *o, struct pfs_gpu **ret)
 {
+	return gpu_open_tuned(ops, o, NULL, ret);
+}
+
+int gpu_open_tuned(const struct backend_ops *ops, const struct pfs_gpu_options *o, const struct gpu_tuning *tuning,
+	struct pfs_gpu **ret)
+{
 	struct pfs_gpu *gpu = calloc(1, sizeof(*gpu));
 	int r;
 
@@ -102,7 +117,9 @@ int gpu_open_with(const struct backend_ops *ops, const struct pfs_gpu_options *o
 	init_locks(gpu);
 	gpu->register_threads = o->register_threads;
 	gpu->deadline_ms = o->deadline_ms;
-	gpu->gap = STAGE_MAX_GAP;
+	tuning_init(&gpu->tuning);
+	if (tuning)
+		gpu->tuning = *tuning;
 	r = start(gpu, ops, o);
 	if (r) {
 		pfs_gpu_close(&gpu);

@@ -4,7 +4,8 @@
  */
 #include "kernels/stage.h"
 
-_Static_assert(STAGE_SLOT_BYTES <= MERGE_MAX_BYTES, "a slot is one batch");
+_Static_assert(STAGE_RING_BYTES / 2 <= MERGE_MAX_BYTES, "a slot is one batch");
+_Static_assert(STAGE_RING_BYTES / STAGE_MAX_SLOTS >= SHAPE_MAX_SPAN, "a value of several columns fits");
 
 uint32_t stage_stretches(const struct gpu_rect *rect, uint64_t gap, struct stretch *to)
 {
@@ -33,9 +34,9 @@ static uint64_t high_of(const struct gpu_rect *rect)
 	return last->offset + last->bytes;
 }
 
-bool stage_fits(const struct gpu_rect *rect)
+bool stage_fits(const struct gpu_rect *rect, uint64_t bytes)
 {
-	return high_of(rect) - low_of(rect) <= STAGE_SLOT_BYTES - 16;
+	return high_of(rect) - low_of(rect) <= bytes - 16;
 }
 
 uint32_t stage_max_rows(const struct gpu_rect *rect)
@@ -51,8 +52,8 @@ static bool goes_on(const struct gpu_rect *rect, uint32_t i, uint64_t gap)
 	return begin >= end && begin - end <= gap;
 }
 
-uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t first, uint64_t slot, uint64_t gap,
-	uint64_t *stand_ins)
+uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t first, uint64_t slot, uint64_t bytes,
+	uint64_t gap, uint64_t *stand_ins)
 {
 	uint64_t low = low_of(rect), span = high_of(rect) - low, end = slot;
 	uint32_t most = stage_max_rows(rect), by_entries = MERGE_MAX_ENTRIES / (stretches ? stretches : 1);
@@ -68,7 +69,7 @@ uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t f
 			at = end + (begin - (rect->values[i - 1] + high_of(rect)));
 		else
 			at = end + ((begin - end) & 15);
-		if (at + span > slot + STAGE_SLOT_BYTES)
+		if (at + span > slot + bytes)
 			break;
 		stand_ins[n] = at - low;
 		end = at + span;

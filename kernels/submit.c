@@ -7,7 +7,8 @@
  *   back            kernels: wait empty, upload tables, gather from planes, record full
  *                   copies: wait full, copy stretches out, record empty
  *
- * so copies of one slot run while kernels work on another. Tables go up on the lane of the kernels that read them, whose order keeps
+ * so copies of one slot run while kernels work on another. Copies of successive slots may be given to two lanes, so that one begins
+ * while the other drains. Tables go up on the lane of the kernels that read them, whose order keeps
  * them from being overwritten too early, and where small copies do not stand between large ones. A kernel across the bus
  * needs a slot's tables alone.
  * Tables go through mirrors, which are more than slots: whoever submits is ahead of the device by as many.
@@ -24,8 +25,7 @@
 
 /* ---- what a channel has ------------------------------------------------------------------------------------------- */
 
-_Static_assert(2 * STAGE_SLOTS * (STAGE_SLOT_BYTES + STAGE_TABLE_BYTES) + 2 * STAGE_SLOTS * STAGE_TABLE_BYTES + 4096 <=
-		       PFS_GPU_STAGING_BYTES,
+_Static_assert(2 * STAGE_RING_BYTES + CHANNELS * STAGE_MAX_SLOTS * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
 	"what the header promises");
 
 struct backend_needs channels_need(void)
@@ -39,9 +39,13 @@ struct backend_needs channels_need(void)
 static int make_events(struct channel *c)
 {
 	struct backend *b = c->gpu->backend;
-	int r = b->ops->event_new(b, &c->join);
+	int r = 0;
 
-	for (uint32_t i = 0; i < STAGE_SLOTS && !r; i++) {
+	for (uint32_t i = 0; i <= COPY_LANES && !r; i++)
+		r = b->ops->event_new(b, &c->join[i]);
+	for (uint32_t i = 0; i < COPY_LANES && !r; i++)
+		r = b->ops->event_new(b, &c->passed[i]);
+	for (uint32_t i = 0; i < c->slot_count && !r; i++) {
 		r = b->ops->event_new(b, &c->slots[i].full);
 		if (!r)
 			r = b->ops->event_new(b, &c->slots[i].empty);
@@ -53,23 +57,27 @@ static int make_events(struct channel *c)
 
 int channel_init(struct channel *c, struct pfs_gpu *gpu, enum channel_number number, uint64_t *staging, uint8_t **mirror)
 {
-	static const enum lane lanes[CHANNELS][2] = { /* copies, kernels */
-		[CHANNEL_IN] = {LANE_IN_COPY, LANE_IN_WORK},
-		[CHANNEL_OUT] = {LANE_OUT_COPY, LANE_OUT_WORK},
-		[CHANNEL_IN_URGENT] = {LANE_IN_URGENT, LANE_IN_URGENT},
-		[CHANNEL_OUT_URGENT] = {LANE_OUT_URGENT, LANE_OUT_URGENT},
+	static const enum lane lanes[CHANNELS][COPY_LANES + 1] = { /* copies, kernels */
+		[CHANNEL_IN] = {LANE_IN_COPY, LANE_IN_COPY_2, LANE_IN_WORK},
+		[CHANNEL_OUT] = {LANE_OUT_COPY, LANE_OUT_COPY_2, LANE_OUT_WORK},
+		[CHANNEL_IN_URGENT] = {LANE_IN_URGENT, LANE_IN_URGENT, LANE_IN_URGENT},
+		[CHANNEL_OUT_URGENT] = {LANE_OUT_URGENT, LANE_OUT_URGENT, LANE_OUT_URGENT},
 	};
+	const struct gpu_tuning *tuning = &gpu->tuning;
 
 	c->gpu = gpu;
 	c->to_device = number == CHANNEL_IN || number == CHANNEL_IN_URGENT;
 	c->urgent = number >= CHANNEL_IN_URGENT;
-	c->copies = lanes[number][0];
-	c->kernels = lanes[number][1];
-	c->first = c->to_device ? c->copies : c->kernels;
-	c->second = c->to_device ? c->kernels : c->copies;
-	for (uint32_t i = 0; i < STAGE_SLOTS; i++) {
+	memcpy(c->copies, lanes[number], sizeof(c->copies));
+	c->kernels = lanes[number][COPY_LANES];
+	c->last = c->to_device ? c->kernels : c->copies[0];
+	c->copy_lanes = c->urgent ? 1 : tuning->copy_lanes;
+	c->slot_count = tuning->slots;
+	c->slot_bytes = STAGE_RING_BYTES / tuning->slots / 4096 * 4096;
+	c->mirror_count = tuning->ahead;
+	for (uint32_t i = 0; i < c->slot_count; i++) {
 		c->slots[i].data = *staging;
-		*staging += c->urgent ? 0 : STAGE_SLOT_BYTES;
+		*staging += c->urgent ? 0 : c->slot_bytes;
 		c->slots[i].tables = *staging;
 		*staging += STAGE_TABLE_BYTES;
 	}
@@ -91,9 +99,13 @@ void channel_deinit(struct channel *c)
 
 	if (!b)
 		return;
-	if (c->join)
-		b->ops->event_free(b, c->join);
-	for (uint32_t i = 0; i < STAGE_SLOTS; i++) {
+	for (uint32_t i = 0; i <= COPY_LANES; i++)
+		if (c->join[i])
+			b->ops->event_free(b, c->join[i]);
+	for (uint32_t i = 0; i < COPY_LANES; i++)
+		if (c->passed[i])
+			b->ops->event_free(b, c->passed[i]);
+	for (uint32_t i = 0; i < STAGE_MAX_SLOTS; i++) {
 		if (c->slots[i].full)
 			b->ops->event_free(b, c->slots[i].full);
 		if (c->slots[i].empty)
@@ -107,10 +119,21 @@ void channel_deinit(struct channel *c)
 	free(c->stretches);
 }
 
-void submit_forget(struct channel *c)
+/* What slots hold does not count any more. */
+int submit_drain(struct channel *c)
 {
-	for (uint32_t i = 0; i < STAGE_SLOTS; i++)
+	struct backend *b = c->gpu->backend;
+	int r = b->ops->drain(b, c->kernels);
+
+	for (uint32_t i = 0; i < c->copy_lanes; i++)
+		if (c->copies[i] != c->kernels) {
+			int s = b->ops->drain(b, c->copies[i]);
+
+			r = r ? r : s;
+		}
+	for (uint32_t i = 0; i < c->slot_count; i++)
 		c->slots[i].columns_of = 0;
+	return r;
 }
 
 /* ---- one rectangle -------------------------------------------------------------------------------------------------- */
@@ -123,33 +146,61 @@ struct job {
 	struct gpu_rect rect;
 	struct rect_measure measure;
 	uint64_t number;
+	uint32_t copy; /* which of the copy lanes is used now */
 };
 
 /* @lane is about to touch pages. */
 static int wait_after(struct job *j, enum lane lane)
 {
-	bool *waited = &j->op->waited[lane == j->c->kernels];
+	uint32_t bit = 1u << lane;
 
-	if (!j->op->after || *waited)
+	if (!j->op->after || (j->op->waited & bit))
 		return 0;
-	*waited = true;
+	j->op->waited |= bit;
 	return j->b->ops->event_wait_foreign(j->b, lane, j->op->after);
 }
 
-static int copy_out_batch(void *context, const struct gpu_entry *entries, uint32_t count)
+static enum lane copy_lane(const struct job *j)
+{
+	return j->c->copies[j->copy];
+}
+
+static void next_copy_lane(struct job *j)
+{
+	j->copy = j->c->next_copy++ % j->c->copy_lanes;
+}
+
+/* A batch for the copy lane of now, behind what the other one was given where they take turns. */
+static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t count)
 {
 	struct job *j = context;
+	const struct channel *c = j->c;
+	bool turns = c->gpu->tuning.turns && c->copy_lanes > 1;
+	int r = turns ? j->b->ops->event_wait(j->b, copy_lane(j), c->passed[!j->copy]) : 0;
 
-	return j->b->ops->copy(j->b, j->c->copies, j->c->to_device, entries, count);
+	if (!r)
+		r = j->b->ops->copy(j->b, copy_lane(j), c->to_device, entries, count);
+	if (!r && turns)
+		r = j->b->ops->event_record(j->b, copy_lane(j), c->passed[j->copy]);
+	return r;
+}
+
+/* Each batch goes to the next lane. */
+static int copy_batch_of_pages(void *context, const struct gpu_entry *entries, uint32_t count)
+{
+	struct job *j = context;
+	int r;
+
+	next_copy_lane(j);
+	r = wait_after(j, copy_lane(j));
+	return r ? r : copy_batch(j, entries, count);
 }
 
 static int submit_batched(struct job *j)
 {
-	int r = wait_after(j, j->c->copies);
+	int r;
 
-	if (r)
-		return r;
-	merge_begin(j->c->merger, &j->op->spans, copy_out_batch, j);
+	merge_begin(j->c->merger, &j->op->spans, copy_batch_of_pages, j);
 	r = merge_rect(j->c->merger, &j->rect);
 	return r ? r : merge_end(j->c->merger);
 }
@@ -157,7 +208,7 @@ static int submit_batched(struct job *j)
 /* The next mirror, once what it held was uploaded. */
 static int take_mirror(struct job *j, struct mirror **ret)
 {
-	struct mirror *m = &j->c->mirrors[j->c->next_mirror++ % MIRRORS];
+	struct mirror *m = &j->c->mirrors[j->c->next_mirror++ % j->c->mirror_count];
 
 	*ret = m;
 	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
@@ -201,7 +252,7 @@ static int submit_across(struct job *j, enum gpu_kernel kernel)
 
 	while (first < j->rect.row_count && !r) {
 		uint32_t count = j->rect.row_count - first < most ? j->rect.row_count - first : most;
-		struct slot *slot = &j->c->slots[j->c->next_slot++ % STAGE_SLOTS];
+		struct slot *slot = &j->c->slots[j->c->next_slot++ % j->c->slot_count];
 		struct gpu_rect rect;
 
 		r = upload_tables(j, slot, first, count, j->rect.values + first, &rect);
@@ -226,7 +277,7 @@ static int turn_copy(struct turn *t)
 	struct channel *c = t->j->c;
 	int r;
 
-	merge_begin(c->merger, &t->j->op->spans, copy_out_batch, t->j);
+	merge_begin(c->merger, &t->j->op->spans, copy_batch, t->j);
 	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
 	return r ? r : merge_end(c->merger);
 }
@@ -256,14 +307,15 @@ static int step_ends(struct turn *t, enum lane lane, struct gpu_event *event, en
 static int turn_in(struct turn *t)
 {
 	struct channel *c = t->j->c;
-	int r = t->j->b->ops->event_wait(t->j->b, c->copies, t->slot->empty);
+	enum lane copies = copy_lane(t->j);
+	int r = t->j->b->ops->event_wait(t->j->b, copies, t->slot->empty);
 
 	if (!r)
 		r = turn_copy(t);
 	if (!r)
 		r = turn_tables(t);
 	if (!r)
-		r = step_ends(t, c->copies, t->slot->full, c->kernels);
+		r = step_ends(t, copies, t->slot->full, c->kernels);
 	if (!r)
 		r = turn_kernel(t);
 	return r ? r : step_ends(t, c->kernels, t->slot->empty, c->kernels);
@@ -272,6 +324,7 @@ static int turn_in(struct turn *t)
 static int turn_out(struct turn *t)
 {
 	struct channel *c = t->j->c;
+	enum lane copies = copy_lane(t->j);
 	int r = t->j->b->ops->event_wait(t->j->b, c->kernels, t->slot->empty);
 
 	if (!r)
@@ -279,22 +332,23 @@ static int turn_out(struct turn *t)
 	if (!r)
 		r = turn_kernel(t);
 	if (!r)
-		r = step_ends(t, c->kernels, t->slot->full, c->copies);
+		r = step_ends(t, c->kernels, t->slot->full, copies);
 	if (!r)
 		r = turn_copy(t);
-	return r ? r : step_ends(t, c->copies, t->slot->empty, c->copies);
+	return r ? r : step_ends(t, copies, t->slot->empty, copies);
 }
 
 static int submit_staged(struct job *j)
 {
 	struct channel *c = j->c;
-	struct turn t = {.j = j, .gap = c->to_device ? c->gpu->gap : GAP_OUT};
+	struct turn t = {.j = j, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
 	int r = 0;
 
 	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);
 	while (t.first < j->rect.row_count && !r) {
-		t.slot = &c->slots[c->next_slot++ % STAGE_SLOTS];
-		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, t.gap, c->stand_ins);
+		t.slot = &c->slots[c->next_slot++ % c->slot_count];
+		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, c->slot_bytes, t.gap, c->stand_ins);
+		next_copy_lane(j);
 		assert(t.count > 0);
 		r = c->to_device ? turn_in(&t) : turn_out(&t);
 		t.first += t.count;
@@ -308,7 +362,7 @@ static enum gpu_path path_of(const struct job *j)
 		.measure = j->measure,
 		.to_device = j->c->to_device,
 		.urgent = j->c->urgent,
-		.stages = !j->c->urgent && stage_fits(&j->rect),
+		.stages = !j->c->urgent && stage_fits(&j->rect, j->c->slot_bytes),
 		.bulk = j->b->bulk,
 	};
 
@@ -336,19 +390,27 @@ static int submit_rect(struct job *j)
 	return submit_batched(j);
 }
 
-/* Both lanes have done their share when the event is reached. */
+/* The last lane goes on when @lane has done what it was given. */
+static int join(struct job *j, enum lane lane, struct gpu_event *event)
+{
+	int r;
+
+	if (lane == j->c->last)
+		return 0;
+	r = j->b->ops->event_record(j->b, lane, event);
+	return r ? r : j->b->ops->event_wait(j->b, j->c->last, event);
+}
+
+/* All lanes have done their share when the event is reached. */
 static int end_part(struct job *j, uint32_t part)
 {
 	struct channel *c = j->c;
-	int r = 0;
+	int r = join(j, c->kernels, c->join[COPY_LANES]);
 
-	if (c->first != c->second) {
-		r = j->b->ops->event_record(j->b, c->first, c->join);
-		if (!r)
-			r = j->b->ops->event_wait(j->b, c->second, c->join);
-	}
+	for (uint32_t i = 0; i < c->copy_lanes && !r; i++)
+		r = join(j, c->copies[i], c->join[i]);
 	if (!r)
-		r = j->b->ops->event_record(j->b, c->second, j->op->events[part]);
+		r = j->b->ops->event_record(j->b, c->last, j->op->events[part]);
 	if (!r)
 		work_recorded(j->op);
 	return r;

@@ -154,23 +154,14 @@ static void note_lost(struct pfs_gpu *gpu)
 	pthread_mutex_unlock(&gpu->lock);
 }
 
-/* Waits for what is under way on both lanes of @c. The sentence of the failure that led here stays. */
+/* Waits for what is under way on all lanes of @c. The sentence of the failure that led here stays. */
 static void drain(struct channel *c)
 {
-	struct backend *b = c->gpu->backend;
 	char why[256];
-	int r;
 
 	snprintf(why, sizeof(why), "%s", gpu_said());
-	r = b->ops->drain(b, c->first);
-	if (c->second != c->first) {
-		int s = b->ops->drain(b, c->second);
-
-		r = r ? r : s;
-	}
-	if (r)
+	if (submit_drain(c))
 		note_lost(c->gpu);
-	submit_forget(c);
 	gpu_say(EIO, "%s", why);
 }
 

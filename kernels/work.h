@@ -23,6 +23,21 @@
 
 #define MIRRORS 16u /* tables on their way, of each channel */
 
+#define COPY_LANES 2u /* of a channel at most */
+
+/* How the ring is used. The library has one answer (tuning_init); benchmarks and tests try others. */
+struct gpu_tuning {
+	uint32_t slots;           /* that a direction's half of the ring is cut into: 2..STAGE_MAX_SLOTS */
+	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
+	bool turns;               /* a lane's copies wait for those given to the other one before */
+	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
+	uint64_t gap;             /* between values, that is copied rather than cut out: 0..STAGE_MAX_GAP */
+	bool kernels_first;       /* struct backend_needs */
+	uint32_t blocks[KERNELS]; /* that a kernel gets at most; 0: the backend's choice */
+};
+
+void tuning_init(struct gpu_tuning *tuning);
+
 /* A piece of the ring, with tables for the kernel that works on it. Urgent channels have the tables alone. */
 struct slot {
 	uint64_t data, tables;   /* on the device */
@@ -40,18 +55,21 @@ struct mirror {
 struct channel {
 	struct pfs_gpu *gpu;
 	bool to_device, urgent;
-	enum lane first, second; /* lanes of a copy's two steps; the same one where it is urgent */
-	enum lane copies, kernels;
+	enum lane copies[COPY_LANES], kernels; /* all the same one where it is urgent */
+	enum lane last; /* that ends what passes: kernels to the device, copies back */
+	uint32_t copy_lanes, slot_count, mirror_count;
+	uint64_t slot_bytes;
 
 	/* whoever submits */
-	struct slot slots[STAGE_SLOTS];
+	struct slot slots[STAGE_MAX_SLOTS];
 	struct mirror mirrors[MIRRORS];
-	struct gpu_event *join;
+	struct gpu_event *join[COPY_LANES + 1];
+	struct gpu_event *passed[COPY_LANES]; /* what a copy lane was given last */
 	struct merger *merger;
 	uint64_t *stand_ins;       /* [rows of a slot] */
 	struct stretch *stretches; /* [SHAPE_MAX_COLUMNS] */
 	uint64_t rects;            /* submitted so far: numbers them */
-	uint32_t next_slot, next_mirror;
+	uint32_t next_slot, next_mirror, next_copy;
 
 	/* gpu->lock */
 	bool taken; /* urgent: a caller submits */
@@ -80,7 +98,7 @@ struct pfs_gpu_op {
 	void *after;
 	int forced; /* enum gpu_path, or -1 */
 	struct gpu_event **events; /* [part_count] */
-	bool waited[2];            /* whoever submits: lanes `copies` and `kernels` have waited for `after` */
+	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
 
 	/* gpu->lock */
 	struct pfs_gpu_op *next; /* in a queue */
@@ -99,7 +117,7 @@ struct pfs_gpu {
 	struct backend *backend;
 	struct registry registry;
 	uint32_t register_threads, deadline_ms;
-	uint64_t gap; /* STAGE_MAX_GAP, or less in a benchmark */
+	struct gpu_tuning tuning;
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
@@ -122,8 +140,8 @@ void channel_deinit(struct channel *channel);
 struct backend_needs channels_need(void);
 /* Submits all of @op; work_recorded is told of each part. After a failure both lanes are to be drained. */
 int submit_op(struct channel *channel, struct pfs_gpu_op *op);
-/* After a failure: nothing that slots hold counts. */
-void submit_forget(struct channel *channel);
+/* After a failure: waits for all lanes of the channel. The error that their work has met, if any. */
+int submit_drain(struct channel *channel);
 
 /* ---- work.c ------------------------------------------------------------------------------------------------------- */
 

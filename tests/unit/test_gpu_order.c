@@ -22,12 +22,21 @@
 
 static struct dice d;
 
+/* With any tuning. */
 static int open_lazy(struct pfs_gpu **gpu)
 {
 	struct pfs_gpu_options o;
+	struct gpu_tuning t;
 
 	pfs_gpu_options_init(&o);
-	return gpu_open_with(&backend_lazy, &o, gpu);
+	tuning_init(&t);
+	if (dice(&d, 2)) {
+		t.slots = 2 + (uint32_t)dice(&d, STAGE_MAX_SLOTS - 1);
+		t.copy_lanes = 1 + (uint32_t)dice(&d, COPY_LANES);
+		t.turns = dice(&d, 2);
+		t.ahead = 2 + (uint32_t)dice(&d, MIRRORS - 1);
+	}
+	return gpu_open_tuned(&backend_lazy, &o, &t, gpu);
 }
 
 /* Values that fill the ring's slots many times. */
@@ -80,7 +89,7 @@ static void free_job(struct job *j)
 /* Several operations at once, each on slots and pages of its own, in both directions and on all paths. */
 static void many_at_once(void **state)
 {
-	for (unsigned turn = 0; turn < 4; turn++) {
+	for (unsigned turn = 0; turn < 6; turn++) {
 		uint8_t *device, *segment;
 		struct pfs_gpu *gpu = NULL;
 		struct job jobs[6];

@@ -112,7 +112,8 @@ static void places(void **state)
 {
 	for (unsigned turn = 0; turn < 300; turn++) {
 		struct gpu_column columns[3] = {0};
-		uint64_t values[200], stand_ins[200], slot = 1ull << 40, gap = dice(&d, 2) ? STAGE_MAX_GAP : 0, span, low;
+		uint64_t values[200], stand_ins[200], slot = 1ull << 40, gap = dice(&d, 2) ? STAGE_MAX_GAP : 0, span, low,
+			bytes = STAGE_RING_BYTES / (2 + dice(&d, STAGE_MAX_SLOTS - 1));
 		struct gpu_rect rect = {.columns = columns, .values = values, .column_count = 3, .row_count = 1 + (uint32_t)dice(&d, 200),
 			.pages_per_value = 1};
 		struct stretch stretches[3];
@@ -132,7 +133,7 @@ static void places(void **state)
 		for (uint32_t i = 1; i < n; i++)
 			assert_true(stretches[i].offset - stretches[i - 1].offset - stretches[i - 1].bytes > gap);
 		while (first < rect.row_count) {
-			uint32_t rows = stage_place(&rect, n, first, slot, gap, stand_ins);
+			uint32_t rows = stage_place(&rect, n, first, slot, bytes, gap, stand_ins);
 			uint64_t end = slot;
 
 			assert_true(rows >= 1 && first + rows <= rect.row_count);
@@ -145,7 +146,7 @@ static void places(void **state)
 				if (i > 0 && values[first + i] + low == values[first + i - 1] + low + span)
 					assert_int_equal(stand_ins[i] - stand_ins[i - 1], values[first + i] - values[first + i - 1]);
 			}
-			assert_true(end <= slot + STAGE_SLOT_BYTES);
+			assert_true(end <= slot + bytes);
 			first += rows;
 		}
 	}
