@@ -129,6 +129,50 @@ static void many_at_once(void **state)
 	}
 }
 
+/* An operation has ended when both copy lanes have done their share. */
+static void two_copy_lanes(void **state)
+{
+	struct pfs_gpu_options o;
+	struct gpu_tuning t;
+
+	pfs_gpu_options_init(&o);
+	tuning_init(&t);
+	t.copy_lanes = 2;
+	for (unsigned turn = 0; turn < 40; turn++) {
+		uint8_t *device, *segment;
+		struct pfs_gpu *gpu = NULL;
+		struct world w;
+		struct job j;
+
+		t.turns = turn & 1;
+		make_world(&w, 8, 64);
+		device = world_map(w.device_bytes);
+		segment = world_map(w.segment_bytes);
+		memcpy(device, w.device, w.device_bytes);
+		memcpy(segment, w.segment, w.segment_bytes);
+		assert_int_equal(gpu_open_tuned(&backend_lazy, &o, &t, &gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		make_job(&j, &w, turn & 2, 0, 8);
+		world_expect(&w, &j.copy, j.to_device, device, segment);
+		for (unsigned again = 0; again < 3; again++) {
+			assert_int_equal(work_start(gpu, &j.copy, j.to_device, turn & 4 ? PATH_BATCHED : PATH_STAGED, &j.op), 0);
+			assert_int_equal(pfs_gpu_wait(j.op, 0), 0);
+			pfs_gpu_end(&j.op);
+			assert_memory_equal(device, w.device, w.device_bytes);
+			assert_memory_equal(segment, w.segment, w.segment_bytes);
+			dice_fill(&d, j.to_device ? w.device : w.segment, j.to_device ? w.device_bytes : w.segment_bytes);
+			memcpy(device, w.device, w.device_bytes);
+			memcpy(segment, w.segment, w.segment_bytes);
+			world_expect(&w, &j.copy, j.to_device, device, segment);
+		}
+		pfs_gpu_close(&gpu);
+		free_job(&j);
+		munmap(device, w.device_bytes);
+		munmap(segment, w.segment_bytes);
+		world_free(&w);
+	}
+}
+
 /* Pages are not touched before the engine's event, on any path, either way. */
 static void after_an_event(void **state)
 {
@@ -253,6 +297,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_at_once),
+		cmocka_unit_test(two_copy_lanes),
 		cmocka_unit_test(after_an_event),
 		cmocka_unit_test(let_go),
 		cmocka_unit_test(every_call_fails),
