@@ -43,6 +43,7 @@ struct backend {
 	uint32_t compute_capability, driver_version;
 	bool mps;
 	uint32_t blocks[KERNELS]; /* that a kernel gets at most */
+	bool prefer_overlap;      /* batches are to leave compute work alone, where the driver can tell */
 };
 
 struct backend_needs {

@@ -294,6 +294,7 @@ static CUresult copy_batch(struct cuda *c, CUstream stream, bool to_device, cons
 	CUdeviceptr *to = to_device ? device : host, *from = to_device ? host : device;
 	size_t place = 0, failed;
 
+	attributes.flags = c->backend.prefer_overlap ? CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE : 0;
 	for (uint32_t i = 0; i < count; i++) {
 		device[i] = entries[i].device;
 		host[i] = entries[i].host;

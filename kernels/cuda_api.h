@@ -19,7 +19,7 @@
 	x(cuStreamDestroy) x(cuStreamSynchronize) x(cuStreamWaitEvent) x(cuEventCreate) x(cuEventDestroy)               \
 	x(cuEventRecord) x(cuEventSynchronize) x(cuEventElapsedTime) x(cuEventQuery) x(cuMemAlloc) x(cuMemFree)         \
 	x(cuMemGetInfo) x(cuMemHostAlloc) x(cuMemFreeHost) x(cuMemHostRegister) x(cuMemHostUnregister)                  \
-	x(cuMemcpyHtoDAsync) x(cuMemcpyDtoHAsync) x(cuMemcpyDtoDAsync) x(cuMemsetD8Async) x(cuModuleLoadData)           \
+	x(cuMemcpyHtoDAsync) x(cuMemcpyDtoHAsync) x(cuMemcpy2DAsync) x(cuMemsetD8Async) x(cuModuleLoadData)           \
 	x(cuModuleUnload) x(cuModuleGetFunction) x(cuFuncSetAttribute) x(cuLaunchKernel)
 
 #define CUDA_MEMBER(name) __typeof__(&name) p_##name;
@@ -29,10 +29,15 @@ typedef CUresult (*cuda_batch_12)(CUdeviceptr *to, CUdeviceptr *from, size_t *by
 typedef CUresult (*cuda_batch_13)(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, CUmemcpyAttributes *attributes,
 	size_t *places, size_t attribute_count, CUstream stream);
 
+typedef CUresult (*cuda_batch_3d_12)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream);
+typedef CUresult (*cuda_batch_3d_13)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream);
+
 struct cuda_api {
 	CUDA_FUNCTIONS(CUDA_MEMBER)
 	cuda_batch_12 batch_12; /* NULL where there is none; at most one of the two */
 	cuda_batch_13 batch_13;
+	cuda_batch_3d_12 batch_3d_12; /* so is this */
+	cuda_batch_3d_13 batch_3d_13;
 	int driver_version;
 };
 

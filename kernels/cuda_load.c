@@ -50,10 +50,13 @@ static int load_functions(get_address address)
 
 static void load_batch(get_address address)
 {
-	if (api.driver_version >= 13000)
+	if (api.driver_version >= 13000) {
 		address("cuMemcpyBatchAsync", (void **)&api.batch_13, 13000, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
-	else if (api.driver_version >= CUDA_BATCH_DRIVER)
+		address("cuMemcpy3DBatchAsync", (void **)&api.batch_3d_13, 13000, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
+	} else if (api.driver_version >= CUDA_BATCH_DRIVER) {
 		address("cuMemcpyBatchAsync", (void **)&api.batch_12, CUDA_BATCH_DRIVER, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
+		address("cuMemcpy3DBatchAsync", (void **)&api.batch_3d_12, CUDA_BATCH_DRIVER, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
+	}
 }
 
 static void load(void)

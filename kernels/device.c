@@ -77,6 +77,7 @@ static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struc
 	for (int i = 0; i < KERNELS; i++)
 		if (gpu->tuning.blocks[i])
 			gpu->backend->blocks[i] = gpu->tuning.blocks[i];
+	gpu->backend->prefer_overlap = gpu->tuning.prefer_overlap;
 	staging = gpu->backend->staging;
 	mirror = gpu->backend->mirror;
 	for (int i = 0; i < CHANNELS && !r; i++)

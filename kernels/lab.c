@@ -60,6 +60,18 @@ static int ref_copy(struct lab *lab, bool to_device, const struct gpu_entry *ent
 	return backend_ref.copy(NULL, LANE_IN_COPY, to_device, entries, count);
 }
 
+static int ref_copy_rows(struct lab *lab, bool to_device, const struct lab_rows *list, uint32_t count, bool batched)
+{
+	for (uint32_t i = 0; i < count; i++)
+		for (uint64_t row = 0; row < list[i].rows; row++) {
+			const struct gpu_entry entry = {
+				list[i].device + row * list[i].pitch, list[i].host + row * list[i].row_bytes, list[i].row_bytes};
+
+			backend_ref.copy(NULL, LANE_IN_COPY, to_device, &entry, 1);
+		}
+	return 0;
+}
+
 static int ref_finish(struct lab *lab, bool to_device)
 {
 	return 0;
@@ -100,7 +112,9 @@ const struct lab_ops lab_ref = {
 	.read = ref_read,
 	.set = ref_set,
 	.copy = ref_copy,
+	.copy_rows = ref_copy_rows,
 	.finish = ref_finish,
+	.upload = ref_write,
 	.batches = ref_batches,
 	.loop = ref_loop,
 	.late_set = ref_late_set,
@@ -159,6 +173,16 @@ int lab_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes)
 int lab_copy(struct lab *lab, bool to_device, const struct gpu_entry *entries, uint32_t count, bool batched)
 {
 	return lab->ops->copy(lab, to_device, entries, count, batched);
+}
+
+int lab_copy_rows(struct lab *lab, bool to_device, const struct lab_rows *list, uint32_t count, bool batched)
+{
+	return lab->ops->copy_rows(lab, to_device, list, count, batched);
+}
+
+int lab_upload(struct lab *lab, uint64_t device, const void *from, uint64_t bytes)
+{
+	return lab->ops->upload(lab, device, from, bytes);
 }
 
 int lab_finish(struct lab *lab, bool to_device)

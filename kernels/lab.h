@@ -20,6 +20,11 @@ enum lab_work {
 	LAB_MATRIX, /* a loop of matrix products */
 };
 
+/* Rows of @row_bytes, packed on the host, @pitch apart on the device. */
+struct lab_rows {
+	uint64_t device, host, pitch, row_bytes, rows;
+};
+
 int lab_open(const char *kernels, int device, struct lab **ret);
 void lab_close(struct lab **lab);
 
@@ -33,7 +38,11 @@ int lab_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes);
 /* Copies as one would write them without this library, each way on a stream of its own; until lab_finish. @batched: one call for
  * all where the driver has it, else a call an entry. */
 int lab_copy(struct lab *lab, bool to_device, const struct gpu_entry *entries, uint32_t count, bool batched);
+/* The same with rows: a value packed on the host, its planes on the device at equal distances. */
+int lab_copy_rows(struct lab *lab, bool to_device, const struct lab_rows *list, uint32_t count, bool batched);
 int lab_finish(struct lab *lab, bool to_device);
+/* A copy and its end on the stream of the loops, as an engine's inputs go up. */
+int lab_upload(struct lab *lab, uint64_t device, const void *from, uint64_t bytes);
 /* Can lab_copy be batched? */
 bool lab_batches(const struct lab *lab);
 

@@ -180,6 +180,75 @@ static int gpu_copy(struct lab *lab, bool to_device, const struct gpu_entry *ent
 	return said(l, r, "copying");
 }
 
+static CUresult rows_all_at_once(struct lab_gpu *l, bool to_device, const struct lab_rows *list, uint32_t count)
+{
+	CUDA_MEMCPY3D_BATCH_OP *ops = calloc(count, sizeof(*ops));
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	size_t failed;
+
+	for (uint32_t i = 0; ops && i < count; i++) {
+		CUmemcpy3DOperand *here = to_device ? &ops[i].src : &ops[i].dst, *there = to_device ? &ops[i].dst : &ops[i].src;
+
+		here->type = there->type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+		here->op.ptr.ptr = list[i].host;
+		here->op.ptr.rowLength = list[i].row_bytes;
+		there->op.ptr.ptr = list[i].device;
+		there->op.ptr.rowLength = list[i].pitch;
+		ops[i].extent = (CUextent3D){list[i].row_bytes, list[i].rows, 1};
+		ops[i].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+	}
+	if (ops && l->api->batch_3d_13)
+		r = l->api->batch_3d_13(count, ops, 0, l->copies[to_device]);
+	else if (ops)
+		r = l->api->batch_3d_12(count, ops, &failed, 0, l->copies[to_device]);
+	free(ops);
+	return r;
+}
+
+static CUresult rows_singly(struct lab_gpu *l, bool to_device, const struct lab_rows *rows)
+{
+	CUDA_MEMCPY2D c = {.WidthInBytes = rows->row_bytes, .Height = rows->rows};
+
+	if (to_device) {
+		c.srcMemoryType = CU_MEMORYTYPE_HOST;
+		c.srcHost = (const void *)(uintptr_t)rows->host;
+		c.srcPitch = rows->row_bytes;
+		c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+		c.dstDevice = rows->device;
+		c.dstPitch = rows->pitch;
+	} else {
+		c.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+		c.srcDevice = rows->device;
+		c.srcPitch = rows->pitch;
+		c.dstMemoryType = CU_MEMORYTYPE_HOST;
+		c.dstHost = (void *)(uintptr_t)rows->host;
+		c.dstPitch = rows->row_bytes;
+	}
+	return l->api->p_cuMemcpy2DAsync(&c, l->copies[to_device]);
+}
+
+static int gpu_copy_rows(struct lab *lab, bool to_device, const struct lab_rows *list, uint32_t count, bool batched)
+{
+	struct lab_gpu *l = of(lab);
+	CUresult r = CUDA_SUCCESS;
+
+	if (batched && (l->api->batch_3d_12 || l->api->batch_3d_13))
+		return said(l, rows_all_at_once(l, to_device, list, count), "copying rows in a batch");
+	for (uint32_t i = 0; i < count && !r; i++)
+		r = rows_singly(l, to_device, &list[i]);
+	return said(l, r, "copying rows");
+}
+
+static int gpu_upload(struct lab *lab, uint64_t device, const void *from, uint64_t bytes)
+{
+	struct lab_gpu *l = of(lab);
+	CUresult r = l->api->p_cuMemcpyHtoDAsync(device, from, bytes, l->work);
+
+	if (!r)
+		r = l->api->p_cuStreamSynchronize(l->work);
+	return said(l, r, "uploading");
+}
+
 static CUresult start_loop(struct lab_gpu *l, enum lab_work work)
 {
 	uint64_t half = LOOP_BYTES / 2, words = half / 16;
@@ -282,7 +351,9 @@ const struct lab_ops lab_cuda = {
 	.read = gpu_read,
 	.set = gpu_set,
 	.copy = gpu_copy,
+	.copy_rows = gpu_copy_rows,
 	.finish = gpu_finish,
+	.upload = gpu_upload,
 	.batches = gpu_batches,
 	.loop = gpu_loop,
 	.late_set = gpu_late_set,

@@ -20,7 +20,9 @@ struct lab_ops {
 	int (*read)(struct lab *lab, void *to, uint64_t device, uint64_t bytes);
 	int (*set)(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes);
 	int (*copy)(struct lab *lab, bool to_device, const struct gpu_entry *entries, uint32_t count, bool batched);
+	int (*copy_rows)(struct lab *lab, bool to_device, const struct lab_rows *list, uint32_t count, bool batched);
 	int (*finish)(struct lab *lab, bool to_device);
+	int (*upload)(struct lab *lab, uint64_t device, const void *from, uint64_t bytes);
 	bool (*batches)(const struct lab *lab);
 	int (*loop)(struct lab *lab, enum lab_work work, uint32_t turns, double *ret);
 	int (*late_set)(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);

@@ -56,6 +56,13 @@ void bench_print(const struct bench_options *options, const char *figure, double
 			printf(" records of %-2lld", (long long)json_integer_value(json_object_get(out, "records_of")));
 		if (json_object_get(out, "thread"))
 			printf(" thread %-6s", json_string_value(json_object_get(out, "thread")));
+		if (json_object_get(out, "backing"))
+			printf(" %-8s", json_string_value(json_object_get(out, "backing")));
+		if (json_object_get(out, "ceiling_gbps"))
+			printf(" %6.1f of %.1f GB/s", json_real_value(json_object_get(out, "gbps")),
+				json_real_value(json_object_get(out, "ceiling_gbps")));
+		else if (json_object_get(out, "gbps"))
+			printf(" %6.1f GB/s", json_real_value(json_object_get(out, "gbps")));
 		if (against > 0)
 			printf("  (against %.4g: %.2f)", against, value / against);
 		printf("\n");

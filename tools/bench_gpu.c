@@ -8,14 +8,20 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "kernels/attach.h"
+
+#define FILL_BYTES (32ull << 20)
+
 static const char more[] =
 	"\nMemory of its own, registered; values of planes of one size whose pages lie in random order. Each figure is one JSON object\n"
-	"a line, as of bench control; rates are bytes moved, submission included, over the largest copies (1 GiB) measured just\n"
-	"before. With --kernels ref plain C does it on ordinary memory, which only shows that it runs.\n"
+	"a line, as of bench control; rates are bytes moved, submission included, over the largest copies (1 GiB) measured right\n"
+	"before and after; `disturbed` pairs, whose ceilings fell short of the run's best by over 3 %, were taken again. With --kernels ref plain C does it on ordinary memory, which only shows that it runs.\n"
 	"\nFigures: h2d_ceiling_gbps, d2h_ceiling_gbps, h2d_ratio_BYTES, d2h_ratio_BYTES (planes of 1168 bytes and 4 KiB to 2 MiB; with\n"
 	"--paths each path, a copy a plane and one batched call as well), duplex_ratio (both ways at once, over one way),\n"
 	"small_restore_us (a value of 4.5 MiB, from call to event), cpu_ms_per_gib, interference_LOOP_WAY_PATH_RATE (a loop of other work\n"
-	"beside copies, over the loop alone), upload_p99_us (64 KiB beside copies), register_64gib_s (each backing),\n"
+	"beside copies, over the loop alone), upload_p99_us (64 KiB beside copies;\n"
+	"_plain: beside large plain ones, _pieces: of 16 MiB, _2gbps: at that rate),\n"
+	"register_64gib_s (each backing; hugetlb pages have to be reserved first: vm.nr_hugepages),\n"
 	"e2e_put_ratio, e2e_get_ratio (through a daemon, over the copy alone), attach_s_per_gib.";
 
 int bench_gpu_complain(const char *what)
@@ -101,72 +107,99 @@ int bench_copy(struct bench_gpu *b, struct bench_values *v, bool to_device, int 
 	return r ? bench_gpu_complain("copying") : 0;
 }
 
-int bench_rate(struct bench_gpu *b, struct bench_values *v, bool to_device, int path, double *ret)
+bool bench_gpu_wants(struct bench_gpu *b, const char *figure)
 {
-	double took[BENCH_GPU_TURNS];
-	int r = bench_copy(b, v, to_device, path, &took[0]);
-
-	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++)
-		r = bench_copy(b, v, to_device, path, &took[i]);
-	*ret = r ? 0 : (double)v->bytes / 1e9 / bench_median(took, BENCH_GPU_TURNS);
-	return r;
-}
-
-int bench_ceiling(struct bench_gpu *b, bool to_device, double *ret)
-{
-	uint64_t bytes = b->bytes < 1ull << 30 ? b->bytes : 1ull << 30;
-	const struct gpu_entry entry = {b->planes, (uintptr_t)b->host, bytes};
-	double took[BENCH_GPU_TURNS];
-
-	for (uint32_t i = 0; i < BENCH_GPU_TURNS; i++) {
-		uint64_t begin = clock_ns();
-
-		if (lab_copy(b->lab, to_device, &entry, 1, false) || lab_finish(b->lab, to_device))
-			return bench_gpu_complain("the largest copies");
-		took[i] = (double)(clock_ns() - begin) / 1e9;
-	}
-	*ret = (double)bytes / 1e9 / bench_median(took, BENCH_GPU_TURNS);
-	b->ceiling[to_device] = *ret;
-	return 0;
+	if (!bench_wants(&b->o, figure))
+		return false;
+	b->found++;
+	return !b->looking;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------------ */
 
+void bench_gpu_fill(uint8_t *memory, uint64_t bytes)
+{
+	uint64_t first = bytes < FILL_BYTES ? bytes : FILL_BYTES;
+
+	for (uint64_t i = 0; i < first; i += 8)
+		*(uint64_t *)(memory + i) = mix(i);
+	for (uint64_t at = first; at < bytes; at += first)
+		memcpy(memory + at, memory, bytes - at < first ? bytes - at : first);
+	for (uint64_t at = 0; at < bytes; at += 512)
+		*(uint64_t *)(memory + at) = mix(at ^ bytes);
+}
+
+/* Of hugetlb pages where the host has enough of them free. */
+static void *take_pages(uint64_t bytes, bool *hugetlb)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	*hugetlb = memory != MAP_FAILED;
+	if (*hugetlb)
+		return memory;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return NULL;
+	madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
 static int take_memory(struct bench_gpu *b)
 {
-	b->host = mmap(NULL, 2 * b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b->host == MAP_FAILED) {
-		b->host = NULL;
+	b->host = take_pages(2 * b->bytes, &b->hugetlb);
+	if (!b->host)
 		return complain("no memory for 2 x %llu bytes", (unsigned long long)b->bytes);
-	}
-	madvise(b->host, 2 * b->bytes, MADV_HUGEPAGE);
 	if (pfs_gpu_register(b->gpu, b->host, 2 * b->bytes, 1))
 		return bench_gpu_complain("registering");
-	for (uint64_t i = 0; i < 2 * b->bytes; i += 8)
-		*(uint64_t *)(b->host + i) = mix(i);
+	bench_gpu_fill(b->host, 2 * b->bytes);
 	return lab_take(b->lab, 2 * b->bytes, &b->planes) ? bench_gpu_complain("memory of the device") : 0;
+}
+
+static struct gpu_tuning tuning_of(const struct bench_gpu *b)
+{
+	struct gpu_tuning t;
+
+	tuning_init(&t);
+	t.slots = b->slots ? (uint32_t)b->slots : t.slots;
+	t.copy_lanes = b->lanes ? (uint32_t)b->lanes : t.copy_lanes;
+	t.ahead = b->ahead ? (uint32_t)b->ahead : t.ahead;
+	t.gap = b->gap != UINT64_MAX ? b->gap : t.gap;
+	t.turns |= b->turns;
+	t.kernels_first |= b->kernels_first;
+	t.prefer_overlap |= b->prefer_overlap;
+	for (int i = 0; i < KERNELS; i++)
+		t.blocks[i] = (uint32_t)b->blocks[i];
+	return t;
+}
+
+static int open_device(struct bench_gpu *b, const struct gpu_tuning *t)
+{
+	const struct backend_ops *ops;
+	struct pfs_gpu_options o;
+
+	pfs_gpu_options_init(&o);
+	o.device = (int32_t)b->device;
+	if (backend_select(b->kernels, &ops) || lab_open(b->kernels, (int)b->device, &b->lab) || gpu_open_tuned(ops, &o, t, &b->gpu))
+		return bench_gpu_complain("opening the device");
+	return 0;
 }
 
 static int begin(struct bench_gpu *b)
 {
-	struct pfs_gpu_options o;
+	struct gpu_tuning t = tuning_of(b);
 	struct pfs_gpu_info info;
 
-	pfs_gpu_options_init(&o);
-	o.kernels = b->kernels;
-	o.device = (int32_t)b->device;
-	if (lab_open(b->kernels, (int)b->device, &b->lab) || pfs_gpu_open(&o, &b->gpu))
-		return bench_gpu_complain("opening the device");
-	for (int i = 0; i < KERNELS; i++)
-		if (b->blocks[i])
-			b->gpu->backend->blocks[i] = (uint32_t)b->blocks[i];
-	if (b->gap != UINT64_MAX)
-		b->gpu->gap = b->gap;
+	if (open_device(b, &t) || take_memory(b))
+		return 1;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
-		json_pack("{s:s, s:s, s:i, s:i, s:b}", "kernels", info.kernels, "device", info.device_name, "capability",
-			(int)info.compute_capability, "driver", (int)info.driver_version, "mps", (int)info.mps));
-	return take_memory(b);
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels", info.kernels, "device",
+			info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
+			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_slots", (int)t.slots, "copy_lanes", (int)t.copy_lanes, "turns",
+			(int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
+			(int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
+			(int)b->gpu->backend->blocks[2]));
+	return 0;
 }
 
 static void end(struct bench_gpu *b)
@@ -177,6 +210,26 @@ static void end(struct bench_gpu *b)
 	lab_close(&b->lab);
 	if (b->host)
 		munmap(b->host, 2 * b->bytes);
+}
+
+static int figures(struct bench_gpu *b)
+{
+	int r = bench_gpu_rates(b);
+
+	if (!r)
+		r = bench_gpu_beside(b);
+	if (!r)
+		r = bench_gpu_register(b);
+	return r ? r : bench_gpu_daemon(b);
+}
+
+/* A --figure that means nothing is found out before a device is asked for. */
+static bool known(struct bench_gpu *b)
+{
+	b->looking = true;
+	figures(b);
+	b->looking = false;
+	return b->found > 0;
 }
 
 int bench_gpu(const struct command *self, int argc, char **argv)
@@ -192,6 +245,12 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"ring-blocks", OPTION_NUMBER, &b.blocks[KERNEL_RING], "N", "of kernels between ring and planes", 1, 1024},
 		{"bulk-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BULK], "N", "of bulk kernels", 1, 1024},
 		{"bus-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BUS], "N", "of kernels across the bus", 1, 1024},
+		{"ring-slots", OPTION_NUMBER, &b.slots, "N", "that a direction's half of the ring is cut into", 2, STAGE_MAX_SLOTS},
+		{"copy-lanes", OPTION_NUMBER, &b.lanes, "N", "that copies of a direction take in turn", 1, COPY_LANES},
+		{"turns", OPTION_FLAG, &b.turns, NULL, "copy lanes wait for each other", 0, 0},
+		{"ahead", OPTION_NUMBER, &b.ahead, "N", "turns of the ring submitted ahead of the device", 2, MIRRORS},
+		{"kernels-first", OPTION_FLAG, &b.kernels_first, NULL, "kernels of the ring at the highest priority", 0, 0},
+		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
 		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so", 0, 0},
@@ -208,15 +267,11 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
 	b.bytes = b.bytes / (2 << 20) * (2 << 20);
+	if (!known(&b))
+		return usage_error(self, "no figure begins with '%s'", b.o.figure);
 	r = begin(&b);
 	if (!r)
-		r = bench_gpu_rates(&b);
-	if (!r)
-		r = bench_gpu_beside(&b);
-	if (!r)
-		r = bench_gpu_register(&b);
-	if (!r)
-		r = bench_gpu_daemon(&b);
+		r = figures(&b);
 	end(&b);
 	return r;
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench gpu: what copies do to other work of the device; and registration by backing.
+ * bench gpu: what copies do to other work of the device.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "tools/bench_gpu.h"
 #include "tools/latency.h"
@@ -16,13 +14,18 @@
 #define LOOP_TURNS 101u
 #define SLOW_BYTES (32ull << 20) /* of a copy when the rate is 2 GB/s */
 #define UPLOAD_BYTES 65536u
-#define UPLOADS 4000u
+#define UPLOADS 2000u
+#define UPLOAD_EVERY_NS 250000u
+#define UPLOADS_NS 1500000000ull /* all of them, at most */
+
+#define PIECE_BYTES MERGE_MAX_BYTES
 
 /* Copies that go on in a thread of their own. */
 struct traffic {
 	struct bench_gpu *b;
 	struct bench_values values;
 	int path;       /* enum gpu_path, -1 = the library's choice, PATHS = plain copies */
+	bool pieces;    /* plain ones, of PIECE_BYTES each */
 	double gbps;    /* 0 = all that goes */
 	bool to_device;
 	pthread_t thread;
@@ -33,9 +36,16 @@ struct traffic {
 
 static int plain_copy(struct traffic *t)
 {
-	const struct gpu_entry entry = {t->b->planes, (uintptr_t)t->b->host, t->values.bytes};
+	uint64_t step = t->pieces ? PIECE_BYTES : t->values.bytes;
+	int r = 0;
 
-	return lab_copy(t->b->lab, t->to_device, &entry, 1, false) || lab_finish(t->b->lab, t->to_device);
+	for (uint64_t at = 0; at < t->values.bytes && !r; at += step) {
+		uint64_t rest = t->values.bytes - at;
+		const struct gpu_entry entry = {t->b->planes + at, (uintptr_t)t->b->host + at, rest < step ? rest : step};
+
+		r = lab_copy(t->b->lab, t->to_device, &entry, 1, false);
+	}
+	return r || lab_finish(t->b->lab, t->to_device);
 }
 
 static void *traffic_main(void *context)
@@ -79,19 +89,13 @@ static double traffic_end(struct traffic *t)
 	return (double)t->bytes / (double)t->ns;
 }
 
-static int one_loop(struct bench_gpu *b, enum lab_work work, int path, double gbps, bool to_device)
+/* The loop alone and beside copies; *slower: the ratio of both, 0 where it was not measured. */
+static int one_loop(struct bench_gpu *b, enum lab_work work, const char *figure, struct traffic *t, double against, double *slower, double *rate)
 {
-	struct traffic t = {.b = b, .path = path, .gbps = gbps, .to_device = to_device};
-	const char *way = path == PATHS ? "plain" : path < 0 ? "default" : path_name((enum gpu_path)path);
-	double alone = 0, beside = 0, rate;
-	char figure[80];
-	int r;
+	double alone = 0, beside = 0;
+	int r = lab_loop(b->lab, work, LOOP_TURNS, &alone); /* the first one warms up */
 
-	snprintf(figure, sizeof(figure), "interference_%s_%s_%s_%s", work == LAB_MEMORY ? "memory" : "matrix",
-		to_device ? "h2d" : "d2h", way, gbps > 0 ? "2gbps" : "full");
-	if (!bench_wants(&b->o, figure))
-		return 0;
-	r = lab_loop(b->lab, work, LOOP_TURNS, &alone); /* the first one warms up */
+	*slower = 0;
 	if (!r)
 		r = lab_loop(b->lab, work, LOOP_TURNS, &alone);
 	if (r == -EOPNOTSUPP) {
@@ -100,47 +104,105 @@ static int one_loop(struct bench_gpu *b, enum lab_work work, int path, double gb
 	}
 	if (r)
 		return bench_gpu_complain("the loop alone");
-	if (traffic_start(&t))
+	if (traffic_start(t))
 		return 1;
 	r = lab_loop(b->lab, work, LOOP_TURNS, &beside);
-	rate = traffic_end(&t);
-	if (r || t.failed)
+	*rate = traffic_end(t);
+	if (r || t->failed)
 		return bench_gpu_complain("the loop beside copies");
-	bench_print(&b->o, figure, beside / alone, "", 0,
-		json_pack("{s:f, s:f, s:f}", "alone_ms", alone * 1e3, "beside_ms", beside * 1e3, "gbps", rate));
+	*slower = beside / alone;
+	bench_print(&b->o, figure, *slower, "", against,
+		json_pack("{s:f, s:f, s:f}", "alone_ms", alone * 1e3, "beside_ms", beside * 1e3, "gbps", *rate));
 	return 0;
 }
 
-/* Uploads of an engine: 64 KiB and waiting for it, over and over. */
+/* One path at one rate. The library's choice is held against plain copies of the same rate, which are measured right before
+ * it at 2 GB/s, and behind it where its rate is what it gets. */
+static int one_path(struct bench_gpu *b, enum lab_work work, bool to_device, int path, double gbps)
+{
+	struct traffic t = {.b = b, .path = path, .gbps = gbps, .to_device = to_device};
+	const char *loop = work == LAB_MEMORY ? "memory" : "matrix", *way = to_device ? "h2d" : "d2h";
+	const char *name = path == PATHS ? "plain" : path < 0 ? "default" : path_name((enum gpu_path)path);
+	double slower = 0, rate = 0, plain;
+	char figure[80], beside[80];
+	int r;
+
+	snprintf(figure, sizeof(figure), "interference_%s_%s_%s_%s", loop, way, name, gbps > 0 ? "2gbps" : "full");
+	if (!bench_gpu_wants(b, figure))
+		return 0;
+	r = one_loop(b, work, figure, &t, 0, &slower, &rate);
+	if (r || path >= 0 || gbps > 0 || slower <= 0)
+		return r;
+	t = (struct traffic){.b = b, .path = PATHS, .gbps = rate, .to_device = to_device};
+	snprintf(beside, sizeof(beside), "interference_%s_%s_plain_as_default", loop, way);
+	r = one_loop(b, work, beside, &t, 0, &plain, &rate);
+	if (!r) {
+		snprintf(figure, sizeof(figure), "interference_%s_%s_ratio", loop, way);
+		bench_print(&b->o, figure, slower / plain, "", 0, NULL);
+	}
+	return r;
+}
+
+/* Uploads of an engine, one every UPLOAD_EVERY_NS: so that a moment is as likely as any other to be met. */
 static int uploads(struct bench_gpu *b, struct latency *l)
 {
-	const struct gpu_entry entry = {b->planes + b->bytes, (uintptr_t)b->host + b->bytes, UPLOAD_BYTES};
+	uint64_t first = clock_ns(), begin = first;
 
 	memset(l, 0, sizeof(*l));
-	for (uint32_t i = 0; i < UPLOADS; i++) {
-		uint64_t begin = clock_ns();
+	for (uint32_t i = 0; i < UPLOADS && begin - first < UPLOADS_NS; i++) {
+		uint64_t due = clock_ns() + UPLOAD_EVERY_NS;
 
-		if (lab_copy(b->lab, true, &entry, 1, false) || lab_finish(b->lab, true))
+		while ((begin = clock_ns()) < due)
+			continue;
+		if (lab_upload(b->lab, b->planes + b->bytes, b->host + b->bytes, UPLOAD_BYTES))
 			return bench_gpu_complain("uploading");
 		latency_add(l, clock_ns() - begin);
 	}
 	return 0;
 }
 
-static int upload_p99(struct bench_gpu *b)
+static int upload_beside(struct bench_gpu *b, const char *figure, const struct latency *alone, int path, bool pieces, double gbps)
 {
-	struct latency *l = calloc(2, sizeof(*l));
-	struct traffic t = {.b = b, .path = -1, .to_device = true};
-	int r = l ? uploads(b, &l[0]) : complain("no memory");
+	struct latency *l;
+	struct traffic t = {.b = b, .path = path, .pieces = pieces, .gbps = gbps, .to_device = true};
+	double rate;
+	int r;
 
-	if (!r && traffic_start(&t) == 0) {
-		r = uploads(b, &l[1]);
-		traffic_end(&t);
-		if (!r)
-			bench_print(&b->o, "upload_p99_us", latency_us(&l[1], 0.99), "us", latency_us(&l[0], 0.99),
-				json_pack("{s:f, s:f}", "p50_us", latency_us(&l[1], 0.5), "p50_alone_us", latency_us(&l[0], 0.5)));
+	if (!bench_gpu_wants(b, figure))
+		return 0;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return complain("no memory");
+	r = traffic_start(&t);
+	if (!r) {
+		r = uploads(b, l);
+		rate = traffic_end(&t);
+		r = r ? r : t.failed;
 	}
+	if (!r)
+		bench_print(&b->o, figure, latency_us(l, 0.99), "us", latency_us(alone, 0.99),
+			json_pack("{s:f, s:f, s:f, s:f}", "p50_us", latency_us(l, 0.5), "p90_us", latency_us(l, 0.9), "p50_alone_us",
+				latency_us(alone, 0.5), "gbps", rate));
 	free(l);
+	return r;
+}
+
+static int upload_figures(struct bench_gpu *b)
+{
+	struct latency *alone = calloc(1, sizeof(*alone));
+	int r = alone ? b->looking || !bench_wants(&b->o, "upload_p99_us") ? 0 : uploads(b, alone) : complain("no memory");
+
+	if (!r)
+		r = upload_beside(b, "upload_p99_us", alone, -1, false, 0);
+	if (!r)
+		r = upload_beside(b, "upload_p99_us_plain", alone, PATHS, false, 0);
+	if (!r)
+		r = upload_beside(b, "upload_p99_us_pieces", alone, PATHS, true, 0);
+	if (!r)
+		r = upload_beside(b, "upload_p99_us_2gbps", alone, -1, false, 2);
+	if (!r)
+		r = upload_beside(b, "upload_p99_us_2gbps_plain", alone, PATHS, false, 2);
+	free(alone);
 	return r;
 }
 
@@ -150,57 +212,13 @@ int bench_gpu_beside(struct bench_gpu *b)
 
 	for (int work = LAB_MEMORY; work <= LAB_MATRIX && !r; work++)
 		for (int to_device = 1; to_device >= 0 && !r; to_device--) {
-			r = one_loop(b, (enum lab_work)work, PATHS, 0, to_device);
+			r = one_path(b, (enum lab_work)work, to_device, PATHS, 0);
 			for (int path = b->paths ? PATHS - 1 : -1; path >= -1 && !r; path--)
-				r = one_loop(b, (enum lab_work)work, path, 0, to_device);
+				r = one_path(b, (enum lab_work)work, to_device, path, 0);
 			if (!r)
-				r = one_loop(b, (enum lab_work)work, PATHS, 2, to_device);
+				r = one_path(b, (enum lab_work)work, to_device, PATHS, 2);
 			if (!r)
-				r = one_loop(b, (enum lab_work)work, -1, 2, to_device);
+				r = one_path(b, (enum lab_work)work, to_device, -1, 2);
 		}
-	if (!r && bench_wants(&b->o, "upload_p99_us"))
-		r = upload_p99(b);
-	return r;
-}
-
-/* ---- registration ---------------------------------------------------------------------------------------------------- */
-
-static int register_backing(struct bench_gpu *b, const char *backing, unsigned flags)
-{
-	int fd = memfd_create("bench", MFD_CLOEXEC | flags);
-	void *memory = MAP_FAILED;
-	uint64_t begin, took;
-	json_t *rest = json_pack("{s:s, s:I}", "backing", backing, "measured_bytes", (json_int_t)b->register_bytes);
-
-	if (fd >= 0 && !ftruncate(fd, (off_t)b->register_bytes))
-		memory = mmap(NULL, b->register_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (fd >= 0)
-		close(fd);
-	if (memory == MAP_FAILED || (!strcmp(backing, "thp") && madvise(memory, b->register_bytes, MADV_HUGEPAGE))) {
-		bench_skip(&b->o, "register_64gib_s", "the host has no such memory", rest);
-		return 0;
-	}
-	begin = clock_ns();
-	if (pfs_gpu_register(b->gpu, memory, b->register_bytes, 1)) {
-		munmap(memory, b->register_bytes);
-		json_decref(rest);
-		return bench_gpu_complain("registering");
-	}
-	took = clock_ns() - begin;
-	pfs_gpu_unregister(b->gpu, memory, b->register_bytes, 1);
-	munmap(memory, b->register_bytes);
-	bench_print(&b->o, "register_64gib_s", (double)took / 1e9 * 64 * (1 << 30) / (double)b->register_bytes, "s", 0, rest);
-	return 0;
-}
-
-int bench_gpu_register(struct bench_gpu *b)
-{
-	int r;
-
-	if (!bench_wants(&b->o, "register_64gib_s"))
-		return 0;
-	r = register_backing(b, "4k", 0);
-	if (!r)
-		r = register_backing(b, "thp", 0);
-	return r ? r : register_backing(b, "hugetlb", MFD_HUGETLB);
+	return r ? r : upload_figures(b);
 }

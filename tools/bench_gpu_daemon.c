@@ -146,46 +146,67 @@ static int check(struct e2e *e, const uint8_t *want)
 	return r;
 }
 
-/* The same bytes by the library alone; seconds. */
-static int copies_alone(struct e2e *e, double seconds[2])
+static int get_once(void *context, double *gbps)
 {
-	for (int to_device = 0; to_device < 2; to_device++) {
-		struct bench_values v;
-		double rate;
+	struct e2e *e = context;
+	double took = 0;
+	int r = get_all(e, &took);
 
-		if (bench_values_make(e->b, E2E_PLANE, E2E_PLANES, 0, e->b->bytes, &v))
-			return 1;
-		if (bench_rate(e->b, &v, to_device, -1, &rate)) {
-			bench_values_free(&v);
-			return 1;
-		}
-		seconds[to_device] = (double)(e->count * e->value_bytes) / 1e9 / rate;
-		bench_values_free(&v);
-	}
-	return 0;
+	*gbps = (double)(e->count * e->value_bytes) / 1e9 / took;
+	return r;
+}
+
+/* Gets beside the same copies by the library alone. */
+static int compare_gets(struct e2e *e, struct bench_values *v)
+{
+	struct bench_way copies = {e->b, v, true, -1};
+	struct bench_paired pairs;
+	double best = 0;
+	int r = bench_pairs(&best, bench_way_once, &copies, get_once, e, &pairs);
+
+	if (!r)
+		bench_print(&e->b->o, "e2e_get_ratio", pairs.ratio, "", 0,
+			json_pack("{s:f, s:f, s:i}", "gbps", pairs.rate, "copy_gbps", pairs.reference, "disturbed", (int)pairs.disturbed));
+	return r;
+}
+
+/* What a put takes beside the same copies; the first one, for which memory may still have to be granted. */
+static int compare_put(struct e2e *e, struct bench_values *v)
+{
+	double copy[3], put = 0;
+	int r = 0;
+
+	for (int i = 0; i < 3 && !r; i++)
+		r = bench_copy(e->b, v, false, -1, &copy[i]);
+	bench_gpu_fill(e->b->host, e->count * e->value_bytes);
+	if (!r && lab_write(e->b->lab, e->b->planes, e->b->host, e->count * e->value_bytes))
+		r = bench_gpu_complain("writing what is put");
+	if (!r)
+		r = put_all(e, &put);
+	if (!r)
+		bench_print(&e->b->o, "e2e_put_ratio", bench_median(copy, 3) / put, "", 0,
+			json_pack("{s:f, s:f}", "put_s", put, "copy_s", copy[1]));
+	return r;
 }
 
 static int measure(struct e2e *e, double attach_s)
 {
 	struct bench_gpu *b = e->b;
-	double alone[2], put = 0, get[BENCH_GPU_TURNS];
 	struct pfs_gpu_info info;
-	int r = copies_alone(e, alone);
+	struct bench_values v;
+	int r = bench_values_make(b, E2E_PLANE, E2E_PLANES, 0, b->bytes, &v);
 
-	if (!r && lab_write(b->lab, b->planes, b->host, e->count * e->value_bytes))
-		r = bench_gpu_complain("writing what is put");
-	if (!r)
-		r = put_all(e, &put);
+	if (r)
+		return r;
+	r = compare_put(e, &v);
 	if (!r)
 		r = check(e, b->host);
-	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++)
-		r = get_all(e, &get[i]);
+	if (!r)
+		r = compare_gets(e, &v);
+	bench_values_free(&v);
 	if (r)
 		return r;
 	pfs_gpu_info(b->gpu, &info);
-	bench_print(&b->o, "e2e_put_ratio", alone[0] / put, "", 0, json_pack("{s:f, s:f}", "put_s", put, "copy_s", alone[0]));
-	bench_print(&b->o, "e2e_get_ratio", alone[1] / bench_median(get, BENCH_GPU_TURNS), "", 0,
-		json_pack("{s:f, s:f}", "get_s", get[BENCH_GPU_TURNS / 2], "copy_s", alone[1]));
 	bench_print(&b->o, "attach_s_per_gib", attach_s / ((double)(info.registered_bytes - 2 * b->bytes) / (1 << 30)), "s/GiB", 0,
 		json_pack("{s:I, s:f}", "registrations", (json_int_t)info.registrations, "attach_s", attach_s));
 	return 0;
@@ -215,7 +236,7 @@ int bench_gpu_daemon(struct bench_gpu *b)
 	struct bench_daemon daemon;
 	int r;
 
-	if (!bench_wants(&b->o, "e2e_put_ratio") && !bench_wants(&b->o, "e2e_get_ratio") && !bench_wants(&b->o, "attach_s_per_gib"))
+	if (!bench_gpu_wants(b, "e2e_put_ratio") & !bench_gpu_wants(b, "e2e_get_ratio") & !bench_gpu_wants(b, "attach_s_per_gib"))
 		return 0;
 	if (b->o.mount ? bench_daemon_use(&daemon, b->o.mount) : bench_daemon_start(&daemon, &d, true)) {
 		bench_skip(&b->o, "e2e_get_ratio", "no daemon can be started here", NULL);
