@@ -9,16 +9,16 @@
 static const uint64_t sizes[SIZES] = {0, 1024, 4096, 8192, 16384, 32768, 65536, 262144, 1048576};
 
 /* An entry of a batched copy has so many bytes. */
-static const double batched_to_device[SIZES] = {0.5, 2.1, 8.5, 16, 32, 52.7, 53, 54, 55};
-static const double batched_to_host[SIZES] = {0.6, 2.5, 10.1, 19, 38.6, 52.8, 53, 54, 55};
+static const double batched_to_device[SIZES] = {0.5, 2.1, 6.2, 17, 32, 52.7, 54.2, 54.4, 54.4};
+static const double batched_to_host[SIZES] = {0.6, 2.5, 10.4, 18, 38.6, 52.2, 53.8, 54.3, 54.4};
 /* A piece that a kernel moves between ring and planes has so many: the whole path, copies of long stretches included. */
-static const double staged_to_device[SIZES] = {10, 50, 54.3, 54.3, 54.6, 54.6, 54.5, 54.5, 54.5};
-static const double staged_to_host[SIZES] = {10, 43.3, 49.4, 51, 53.6, 54, 54.5, 54.5, 54.5};
+static const double staged_to_device[SIZES] = {10, 51.9, 53.1, 53.3, 53.3, 53.3, 53.3, 53.3, 53.3};
+static const double staged_to_host[SIZES] = {10, 53.5, 53.5, 53.5, 53.5, 52.9, 52.9, 52.9, 52.9};
 /* A piece that a kernel moves across the bus. */
-static const double bulk_to_device[SIZES] = {0, 28, 51.4, 51.4, 51.4, 51.4, 51.4, 51.4, 51.4};
-static const double bulk_to_host[SIZES] = {0, 39, 52, 52, 52.5, 52.5, 52.5, 52.5, 52.5};
-static const double direct_to_device[SIZES] = {10, 47, 51.3, 51.3, 51.3, 51.3, 51.3, 51.3, 51.3};
-static const double direct_to_host[SIZES] = {10, 48, 52.6, 52.6, 52.6, 52.6, 52.6, 52.6, 52.6};
+static const double bulk_to_device[SIZES] = {0, 29, 50.7, 50.7, 50.7, 50.7, 50.7, 50.7, 50.7};
+static const double bulk_to_host[SIZES] = {0, 38.5, 51.7, 51.7, 51.7, 51.7, 51.7, 51.7, 51.7};
+static const double direct_to_device[SIZES] = {10, 47.2, 50.7, 50.7, 50.7, 50.7, 50.7, 50.7, 50.7};
+static const double direct_to_host[SIZES] = {10, 49, 51.9, 51.9, 51.9, 51.9, 51.9, 51.9, 51.9};
 
 /* What a GB/s of a path costs the rest of the device, by the slowing of a memory-bound loop beside it: the share of its rate that
  * counts. The bulk kernel needs few blocks, the direct one all of them. Somebody who waits does not care. */

@@ -12,7 +12,7 @@
 #include "kernels/merge.h"
 #include "kernels/shape.h"
 
-#define STAGE_RING_BYTES (28ull << 20)                 /* data of each direction, cut into slots */
+#define STAGE_RING_BYTES (59ull << 19)                 /* data of each direction, cut into slots: 29.5 MiB */
 #define STAGE_MAX_SLOTS 4u                             /* each takes a value whole: SHAPE_MAX_SPAN */
 #define STAGE_COLUMN_BYTES (SHAPE_MAX_COLUMNS * 56u)   /* tables of a slot */
 #define STAGE_ROW_BYTES (160u << 10)

@@ -21,11 +21,12 @@
 #include "kernels/say.h"
 #include "kernels/work.h"
 
-#define GAP_OUT 0u /* what lies between values in memory is not ours to write */
+#define GAP_OUT 0u      /* what lies between values in memory is not ours to write */
+#define URGENT_SLOTS 2u /* with tables alone */
 
 /* ---- what a channel has ------------------------------------------------------------------------------------------- */
 
-_Static_assert(2 * STAGE_RING_BYTES + CHANNELS * STAGE_MAX_SLOTS * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
+_Static_assert(2 * STAGE_RING_BYTES + 2 * (STAGE_MAX_SLOTS + URGENT_SLOTS) * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
 	"what the header promises");
 
 struct backend_needs channels_need(void)
@@ -72,7 +73,7 @@ int channel_init(struct channel *c, struct pfs_gpu *gpu, enum channel_number num
 	c->kernels = lanes[number][COPY_LANES];
 	c->last = c->to_device ? c->kernels : c->copies[0];
 	c->copy_lanes = c->urgent ? 1 : tuning->copy_lanes;
-	c->slot_count = tuning->slots;
+	c->slot_count = c->urgent ? URGENT_SLOTS : tuning->slots;
 	c->slot_bytes = STAGE_RING_BYTES / tuning->slots / 4096 * 4096;
 	c->mirror_count = tuning->ahead;
 	for (uint32_t i = 0; i < c->slot_count; i++) {

@@ -25,7 +25,16 @@ static const char more[] =
 
 bool bench_wants(const struct bench_options *options, const char *figure)
 {
-	return !options->figure || !strncmp(figure, options->figure, strlen(options->figure));
+	const char *name = options->figure;
+
+	while (name) {
+		size_t length = strcspn(name, ",");
+
+		if (length && !strncmp(figure, name, length))
+			return true;
+		name = name[length] ? name + length + 1 : NULL;
+	}
+	return !options->figure;
 }
 
 /* Is there a figure that --figure may mean? */

@@ -253,7 +253,7 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
-		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so", 0, 0},
+		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so; several with commas", 0, 0},
 		{"mount", OPTION_TEXT, &b.o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0},
 		{"human", OPTION_FLAG, &b.o.human, NULL, "aligned text instead of JSON", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "one JSON object a line (the default)", 0, 0},

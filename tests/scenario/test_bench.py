@@ -85,6 +85,8 @@ def test_gpu_figures_by_name(program):
     assert set(rows) == {"gpu_staging_mib", "d2h_ratio_4096"}
     row = rows["d2h_ratio_4096"]
     assert row["value"] > 0 and row["gbps"] > 0 and row["ceiling_gbps"] > 0 and row["disturbed"] >= 0
+    answer = gpu(program, "--figure", "d2h_ceiling,h2d_ratio_4096")
+    assert [json.loads(r)["figure"] for r in answer.stdout.splitlines()] == ["gpu_staging_mib", "d2h_ceiling_gbps", "h2d_ratio_4096"]
     answer = gpu(program, "--figure", "d2h_ratio_4096", "--human")
     assert " of " in answer.stdout.splitlines()[-1] and answer.stdout.endswith("GB/s\n")
 

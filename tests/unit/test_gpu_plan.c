@@ -209,8 +209,10 @@ static enum gpu_path choice(uint64_t piece, uint64_t stretch, bool to_device, bo
 static void choices(void **state)
 {
 	for (int in = 0; in < 2; in++) {
-		for (uint64_t piece = 1024; piece <= 65536; piece *= 2)
+		for (uint64_t piece = 1024; piece <= 32768; piece *= 2)
 			assert_int_equal(choice(piece, 128 * piece < 1 << 20 ? 128 * piece : 1 << 20, in, false, true, true), PATH_STAGED);
+		for (uint64_t piece = 65536; piece <= 2 << 20; piece *= 2) /* entries of a batch are long enough: no kernels */
+			assert_int_equal(choice(piece, 4 << 20, in, false, true, true), PATH_BATCHED);
 		assert_int_equal(choice(4 << 20, 4 << 20, in, false, true, true), PATH_BATCHED);
 		assert_int_equal(choice(4096, 1 << 20, in, true, true, true), PATH_BULK);
 		assert_int_equal(choice(4096, 1 << 20, in, true, false, true), PATH_DIRECT);
