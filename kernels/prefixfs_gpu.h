@@ -154,8 +154,9 @@ struct pfs_gpu_copy {
 struct pfs_gpu_op;
 
 /* Starts copying values to pages. Everything is checked before anything is submitted. Nothing of @copy is used after the return, except
- * `after`. Does not wait for the device, unless it is urgent and has more than some ten thousand pieces. *ret is the caller's and is ended with pfs_gpu_end. The values must stay theirs (the plan must
- * stay) until the operation is done.
+ * `after`. Does not wait for the device, unless it is urgent and has more than some ten thousand pieces. *ret is the caller's and is ended
+ * with pfs_gpu_end. The values must stay theirs (the plan must stay) until the operation is done. Operations are not ordered among
+ * themselves, of one direction neither: give the last event of one (pfs_gpu_event) as `after` of what is to follow it, or wait.
  * -EINVAL, -E2BIG, -EOVERFLOW, -ERANGE (page id, token range), -EFAULT (a value is not registered, or leaves its registration),
  * -EROFS (pfs_gpu_gather to memory that is read-only), -ENOMEM, -EIO (the device is lost: all calls say so from then on). */
 int pfs_gpu_scatter(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
