@@ -5,7 +5,7 @@
  */
 #include "tools/bench_gpu.h"
 
-#define TRIES (3 * BENCH_GPU_TURNS)
+#define TRIES (2 * BENCH_GPU_TURNS)
 #define QUIET 0.97 /* of the best reference of the run, and of each other */
 
 static double less(double a, double b)

@@ -3,7 +3,7 @@
 """All that is to be known of a GPU, in one go and in a given time: checks, a sweep of tunings of the ring, all figures with the best one,
 what the rest of the device feels, checkers. session.py OUT [SECONDS [reserve]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), memcheck.txt and its like, host.txt. With
+OUT gets twins.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With
 `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. What does not fit into the time
 is left out, and said.txt says so."""
 import json
@@ -119,11 +119,9 @@ def checker(tool, limit):
     if not program:
         say("no compute-sanitizer here")
         return
-    log = os.path.join(OUT, tool + ".txt")
-    run(tool + ".txt", ["check_twins", KERNELS, "24", "small"], limit, {"SEED": "20260101"},
+    text = run("checkers.txt", ["check_twins", KERNELS, "24", "small"], limit, {"SEED": "20260101"},
         [program, "--tool", tool, "--print-limit", "20", "--error-exitcode", "9", "--target-processes", "all"])
-    with open(log, "rb") as f:
-        say("%s: %s" % (tool, f.read()[-300:].decode(errors="replace").strip().replace("\n", " | ")))
+    say("%s: %s" % (tool, (text or "")[-300:].strip().replace("\n", " | ")))
 
 
 def set_pages(count):
@@ -147,17 +145,18 @@ def main():
 
 def everything():
     host()
-    run("twins.txt", ["check_twins", KERNELS, "300"], 60)
+    run("twins.txt", ["check_twins", KERNELS, "300"], 90)
+    checker("memcheck", 50)
     best = sweep()
     say("the best tuning: " + best)
-    bench("gpu.txt", ["--paths", "--register-bytes", "4G", *best.split()], min(200, left(150)))
     for options, env in UPLOADS:
         bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", "upload_p99_us"], 15, env)
+    bench("gpu.txt", ["--paths", "--register-bytes", "4G", *best.split()], min(210, left(80)))
     for options in BESIDE:
         bench("beside.txt", ["--bytes", "1G", *best.split(), *options.split(), "--figure", ",".join(
             "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
-    for tool in ("memcheck", "racecheck", "initcheck"):
-        checker(tool, 45)
+    checker("racecheck", 45)
+    checker("initcheck", 45)
 
 
 main()
