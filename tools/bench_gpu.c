@@ -15,7 +15,8 @@
 static const char more[] =
 	"\nMemory of its own, registered; values of planes of one size whose pages lie in random order. Each figure is one JSON object\n"
 	"a line, as of bench control; rates are bytes moved, submission included, over the largest copies (1 GiB) measured right\n"
-	"before and after; `disturbed` pairs, whose ceilings fell short of the run's best by over 3 %, were taken again. With --kernels ref plain C does it on ordinary memory, which only shows that it runs.\n"
+	"before and after; `disturbed` pairs, whose ceilings fell short of the run's best by over 3 %, were taken again. With\n"
+	"--kernels ref plain C does it on ordinary memory, which only shows that it runs.\n"
 	"\nFigures: h2d_ceiling_gbps, d2h_ceiling_gbps, h2d_ratio_BYTES, d2h_ratio_BYTES (planes of 1168 bytes and 4 KiB to 2 MiB; with\n"
 	"--paths each path, a copy a plane and one batched call as well), duplex_ratio (both ways at once, over one way),\n"
 	"small_restore_us (a value of 4.5 MiB, from call to event), cpu_ms_per_gib, interference_LOOP_WAY_PATH_RATE (a loop of other work\n"
