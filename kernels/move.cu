@@ -177,7 +177,25 @@ static __device__ __forceinline__ void bulk_chunk(const piece &p, uint64_t at, u
 	asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* Each lane of the one warp of a block has a buffer, and carries chunks of its own through it. */
+/* Chunk @number, if there is one. */
+template <bool to_device>
+static __device__ __forceinline__ void bulk_turn(const move_args &a, uint64_t number, uint64_t total, uint32_t buffer, uint32_t barrier,
+	uint32_t &parity)
+{
+	if (number >= total)
+		return;
+	piece p = find_piece(a, number / a.chunks);
+	uint64_t at = number % a.chunks * BULK_CHUNK;
+
+	if (at >= p.bytes)
+		return;
+	bulk_chunk<to_device>(p, at, static_cast<uint32_t>(min(p.bytes - at, static_cast<uint64_t>(BULK_CHUNK))), buffer, barrier, parity);
+	parity ^= 1;
+}
+
+/* Each lane of the one warp of a block has a buffer, and carries chunks of its own through it. Lanes share nothing; but what moves them
+ * are instructions of the warp, which one lane issues for another, and racecheck takes that for sharing where the warp does not meet
+ * between two turns. */
 template <bool to_device> static __device__ void bulk(const move_args &a)
 {
 	extern __shared__ __align__(128) unsigned char shared[];
@@ -188,15 +206,10 @@ template <bool to_device> static __device__ void bulk(const move_args &a)
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-	for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * BULK_LANES + threadIdx.x; i < total; i += static_cast<uint64_t>(gridDim.x) * BULK_LANES) {
-		piece p = find_piece(a, i / a.chunks);
-		uint64_t at = i % a.chunks * BULK_CHUNK;
-
-		if (at >= p.bytes)
-			continue;
-		bulk_chunk<to_device>(p, at, static_cast<uint32_t>(min(p.bytes - at, static_cast<uint64_t>(BULK_CHUNK))), buffer, barrier,
-			parity);
-		parity ^= 1;
+	__syncwarp();
+	for (uint64_t first = static_cast<uint64_t>(blockIdx.x) * BULK_LANES; first < total; first += static_cast<uint64_t>(gridDim.x) * BULK_LANES) {
+		bulk_turn<to_device>(a, first + threadIdx.x, total, buffer, barrier, parity);
+		__syncwarp();
 	}
 	asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -3,7 +3,9 @@
  * On a GPU: what kernels and copies make of random copies, on each path, against a loop over bytes; all memory is compared. With
  * `ref` in its place it checks itself. Exits with 77 where there is no GPU, and says why.
  *
- *   check_twins [ref|cuda] [COPIES] [small]    SEED=number in the environment; `small`: planes of 64 KiB at most, nothing of many GiB (for checkers)
+ *   check_twins [ref|cuda] [COPIES] [small] [turns]    SEED=number in the environment
+ *
+ * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/attach.h"
 #include "kernels/lab.h"
 #include "kernels/work.h"
 #include "tests/unit/gpu_world.h"
@@ -252,9 +255,9 @@ static int large(void)
 }
 
 /* Pages that the engine is still writing are gathered behind its event, on each path. */
-static int after_an_event(void)
+static int after_an_event(bool small)
 {
-	const uint64_t bytes = 64 << 20, page = 65536;
+	const uint64_t bytes = small ? 2 << 20 : 64 << 20, page = 65536;
 	uint8_t *segment = world_map(bytes);
 	const uint32_t count = (uint32_t)(bytes / page);
 	uint32_t *pages = malloc(count * sizeof(*pages));
@@ -313,21 +316,43 @@ static int errors(void)
 	return r;
 }
 
+static bool told(int argc, char **argv, const char *word)
+{
+	for (int i = 3; i < argc; i++)
+		if (!strcmp(argv[i], word))
+			return true;
+	return false;
+}
+
+/* Bytes that nobody copied into the ring are poison from the start: a kernel that reads them is seen in what it writes, and a checker
+ * that does not know batched copies has nothing to say. */
+static int open_poisoned(const char *kernels, const struct gpu_tuning *tuning)
+{
+	const struct backend_ops *ops;
+	struct pfs_gpu_options o;
+	int r = backend_select(kernels, &ops);
+
+	pfs_gpu_options_init(&o);
+	if (!r)
+		r = lab_open(kernels, 0, &lab);
+	if (!r)
+		r = gpu_open_tuned(ops, &o, tuning, &gpu);
+	return r ? r : lab_set(lab, gpu->backend->staging, 0xa7, PFS_GPU_STAGING_BYTES);
+}
+
 int main(int argc, char **argv)
 {
 	const char *kernels = argc > 1 ? argv[1] : NULL, *seed = getenv("SEED");
 	uint32_t copies = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 500;
-	bool small = argc > 3 && !strcmp(argv[3], "small");
-	struct pfs_gpu_options o;
+	bool small = told(argc, argv, "small");
+	struct gpu_tuning tuning;
 	struct pfs_gpu_info info;
 	int r, failed = 0;
 	char why[512];
 
-	pfs_gpu_options_init(&o);
-	o.kernels = kernels;
-	r = lab_open(kernels, 0, &lab);
-	if (!r)
-		r = pfs_gpu_open(&o, &gpu);
+	tuning_init(&tuning);
+	tuning.turns |= told(argc, argv, "turns");
+	r = open_poisoned(kernels, &tuning);
 	if (r) {
 		pfs_gpu_last_error(why, sizeof(why));
 		printf("%s: %s\n", r == -ENODEV || r == -ENOTSUP ? "skipped" : "FAILED", why);
@@ -343,7 +368,7 @@ int main(int argc, char **argv)
 	r = every_plane_size(small);
 	printf("every plane size: %s\n", r ? "FAILED" : "ok");
 	failed += r;
-	r = after_an_event();
+	r = after_an_event(small);
 	printf("behind an event: %s\n", r ? "FAILED" : "ok");
 	failed += r;
 	if (!strcmp(info.kernels, "cuda"))
