@@ -44,6 +44,7 @@ struct backend {
 	bool mps;
 	uint32_t blocks[KERNELS]; /* that a kernel gets at most */
 	bool prefer_overlap;      /* batches are to leave compute work alone, where the driver can tell */
+	bool fetch_tables;        /* a kernel reads what is uploaded, which the copy engine carries otherwise */
 };
 
 struct backend_needs {
@@ -67,7 +68,7 @@ struct backend_ops {
 
 	/* The rest returns before the work is done. One thread at a time for one lane. Entries lie in registrations. */
 	int (*copy)(struct backend *backend, enum lane lane, bool to_device, const struct gpu_entry *entries, uint32_t count);
-	/* From the mirror to staging memory. */
+	/* From the mirror to staging memory, both aligned to 8; a multiple of 4 bytes. */
 	int (*upload)(struct backend *backend, enum lane lane, uint64_t device, const void *mirror, size_t bytes);
 	/* Moves all pieces of @rect, whose lists lie in staging memory, between values (or what stands for them) and planes. */
 	int (*move)(struct backend *backend, enum lane lane, enum gpu_kernel kernel, bool to_device, const struct gpu_rect *rect,

@@ -24,6 +24,7 @@ struct cuda {
 	CUcontext context;
 	CUmodule module;
 	CUfunction move[2], bulk[2]; /* [to_device] */
+	CUfunction tables;
 	CUstream lanes[LANES];
 	CUdeviceptr staging;
 	bool read_only_pins;
@@ -120,6 +121,8 @@ static CUresult load_kernels(struct cuda *c)
 		r = c->api->p_cuModuleGetFunction(&c->bulk[1], c->module, "pfs_bulk_scatter");
 	if (!r)
 		r = c->api->p_cuModuleGetFunction(&c->bulk[0], c->module, "pfs_bulk_gather");
+	if (!r)
+		r = c->api->p_cuModuleGetFunction(&c->tables, c->module, "pfs_tables");
 	for (int i = 0; i < 2 && !r && c->backend.bulk; i++)
 		r = c->api->p_cuFuncSetAttribute(c->bulk[i], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, BULK_SHARED_BYTES);
 	return r;
@@ -319,13 +322,28 @@ static int cuda_copy(struct backend *b, enum lane lane, bool to_device, const st
 	return leave(c, r, to_device ? "copying to the device" : "copying from the device");
 }
 
+/* In the context. */
+static CUresult fetch_tables(struct cuda *c, CUstream stream, uint64_t device, const void *mirror, size_t bytes)
+{
+	struct tables_args args = {.to = (void *)(uintptr_t)device, .from = mirror, .bytes = (uint32_t)bytes};
+	uint32_t blocks = (uint32_t)((bytes + TABLES_A_BLOCK - 1) / TABLES_A_BLOCK), most = c->backend.blocks[KERNEL_RING];
+	void *parameters[] = {&args};
+
+	return c->api->p_cuLaunchKernel(c->tables, blocks < most ? blocks : most, 1, 1, TABLES_THREADS, 1, 1, 0, stream, parameters, NULL);
+}
+
 static int cuda_upload(struct backend *b, enum lane lane, uint64_t device, const void *mirror, size_t bytes)
 {
 	struct cuda *c = cuda_of(b);
+	CUresult r;
 
 	if (enter(c))
 		return -EIO;
-	return leave(c, c->api->p_cuMemcpyHtoDAsync(device, mirror, bytes, c->lanes[lane]), "copying tables to the device");
+	if (c->backend.fetch_tables)
+		r = fetch_tables(c, c->lanes[lane], device, mirror, bytes);
+	else
+		r = c->api->p_cuMemcpyHtoDAsync(device, mirror, bytes, c->lanes[lane]);
+	return leave(c, r, "copying tables to the device");
 }
 
 /* Threads that share a piece: a quarter of its 16-byte words, for each has four on their way. */

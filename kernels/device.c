@@ -59,7 +59,7 @@ static void init_locks(struct pfs_gpu *gpu)
 
 void tuning_init(struct gpu_tuning *tuning)
 {
-	*tuning = (struct gpu_tuning){.slots = 4, .copy_lanes = 1, .ahead = MIRRORS, .gap = STAGE_MAX_GAP};
+	*tuning = (struct gpu_tuning){.slots = 2, .copy_lanes = 2, .ahead = MIRRORS, .gap = STAGE_MAX_GAP};
 }
 
 static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struct pfs_gpu_options *o)
@@ -78,6 +78,7 @@ static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struc
 		if (gpu->tuning.blocks[i])
 			gpu->backend->blocks[i] = gpu->tuning.blocks[i];
 	gpu->backend->prefer_overlap = gpu->tuning.prefer_overlap;
+	gpu->backend->fetch_tables = gpu->tuning.fetch_tables;
 	staging = gpu->backend->staging;
 	mirror = gpu->backend->mirror;
 	for (int i = 0; i < CHANNELS && !r; i++)

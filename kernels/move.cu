@@ -106,6 +106,21 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS, 1) pfs_gather(const _
 	move<false>(a);
 }
 
+/* ---- tables -------------------------------------------------------------------------------------------------------- */
+
+/* From pinned memory of the host, past the copy engine. All in 4-byte words. */
+extern "C" __global__ void __launch_bounds__(TABLES_THREADS) pfs_tables(const __grid_constant__ tables_args a)
+{
+	const uint2 *from = static_cast<const uint2 *>(a.from);
+	uint2 *to = static_cast<uint2 *>(a.to);
+	uint32_t pairs = a.bytes / 8, step = gridDim.x * TABLES_THREADS, first = blockIdx.x * TABLES_THREADS + threadIdx.x;
+
+	for (uint32_t i = first; i < pairs; i += step)
+		to[i] = __ldcv(from + i);
+	if (first == 0 && a.bytes % 8)
+		*reinterpret_cast<uint32_t *>(to + pairs) = __ldcv(reinterpret_cast<const uint32_t *>(from + pairs));
+}
+
 /* ---- bulk --------------------------------------------------------------------------------------------------------- */
 
 #if __CUDA_ARCH__ >= 900

@@ -17,7 +17,7 @@ struct bench_gpu {
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
 	uint64_t blocks[KERNELS], slots, lanes, ahead, gap; /* struct gpu_tuning; 0 (gap: UINT64_MAX): the library's own */
-	bool turns, kernels_first, prefer_overlap;
+	bool turns, kernels_first, prefer_overlap, fetch_tables;
 	bool paths; /* each path by itself, and what users would write */
 	struct lab *lab;
 	struct pfs_gpu *gpu;
@@ -50,6 +50,8 @@ uint64_t bench_planes_of(uint64_t plane_bytes);
 int bench_copy(struct bench_gpu *b, struct bench_values *values, bool to_device, int path, double *seconds);
 /* Something else in each 512 bytes, without taking much time. */
 void bench_gpu_fill(uint8_t *memory, uint64_t bytes);
+/* Urgent restores of one value of 4.5 MiB in @half of the memory, from call to event. Microseconds. */
+int bench_restores(struct bench_gpu *b, unsigned half, double *bytes, double *median, double *p99);
 /* Is the figure to be measured now? */
 bool bench_gpu_wants(struct bench_gpu *b, const char *figure);
 

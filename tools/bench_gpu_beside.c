@@ -206,6 +206,24 @@ static int upload_figures(struct bench_gpu *b)
 	return r;
 }
 
+/* What an urgent restore takes when the bus is full of others that are not. */
+static int restores_beside(struct bench_gpu *b)
+{
+	struct traffic t = {.b = b, .path = -1, .to_device = true};
+	double bytes, median, p99, rate;
+	int r;
+
+	if (!bench_gpu_wants(b, "small_restore_us_beside"))
+		return 0;
+	if (traffic_start(&t))
+		return 1;
+	r = bench_restores(b, 1, &bytes, &median, &p99);
+	rate = traffic_end(&t);
+	if (!r && !t.failed)
+		bench_print(&b->o, "small_restore_us_beside", median, "us", 0, json_pack("{s:f, s:f}", "p99_us", p99, "gbps", rate));
+	return r || t.failed;
+}
+
 int bench_gpu_beside(struct bench_gpu *b)
 {
 	int r = 0;
@@ -220,5 +238,7 @@ int bench_gpu_beside(struct bench_gpu *b)
 			if (!r)
 				r = one_path(b, (enum lab_work)work, to_device, -1, 2);
 		}
+	if (!r)
+		r = restores_beside(b);
 	return r ? r : upload_figures(b);
 }

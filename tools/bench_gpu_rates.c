@@ -215,13 +215,13 @@ static int duplex(struct bench_gpu *b)
 	return r;
 }
 
-static int small_restore(struct bench_gpu *b)
+int bench_restores(struct bench_gpu *b, unsigned half, double *bytes, double *median, double *p99)
 {
 	struct bench_values v;
-	double took[SMALL_TURNS], ceiling, bound;
-	int r = bench_values_make(b, SMALL_PLANE, SMALL_PLANES, 0, (uint64_t)SMALL_PLANE * SMALL_PLANES, &v);
+	double took[SMALL_TURNS];
+	int r = bench_values_make(b, SMALL_PLANE, SMALL_PLANES, half, (uint64_t)SMALL_PLANE * SMALL_PLANES, &v);
 
-	if (r || bench_ceiling(b, true, &ceiling))
+	if (r)
 		return 1;
 	v.copy.pool = &v.pool;
 	v.copy.flags = PFS_GPU_URGENT;
@@ -237,13 +237,22 @@ static int small_restore(struct bench_gpu *b)
 			r = bench_gpu_complain("restoring one value");
 		pfs_gpu_end(&op);
 	}
-	bound = 1.2 * (double)v.bytes / ceiling / 1e3 + 30;
+	*bytes = (double)v.bytes;
 	if (!r) {
-		double median = bench_median(took, SMALL_TURNS); /* which sorts */
-
-		bench_print(&b->o, "small_restore_us", median, "us", bound, json_pack("{s:f}", "p99_us", took[SMALL_TURNS * 99 / 100]));
+		*median = bench_median(took, SMALL_TURNS); /* which sorts */
+		*p99 = took[SMALL_TURNS * 99 / 100];
 	}
 	bench_values_free(&v);
+	return r;
+}
+
+static int small_restore(struct bench_gpu *b)
+{
+	double ceiling, bytes, median, p99;
+	int r = bench_ceiling(b, true, &ceiling) || bench_restores(b, 0, &bytes, &median, &p99);
+
+	if (!r)
+		bench_print(&b->o, "small_restore_us", median, "us", 1.2 * bytes / ceiling / 1e3 + 30, json_pack("{s:f}", "p99_us", p99));
 	return r;
 }
 
