@@ -34,7 +34,7 @@ struct pfs_get_request;
 #define PFS_GPU_MAX_VALUES (1u << 20)     /* of a copy; and that many page ids */
 #define PFS_GPU_MAX_PARTS 1024u           /* of a copy */
 #define PFS_GPU_STAGING_BYTES (64u << 20) /* memory of the device that one pfs_gpu takes, all in all */
-#define PFS_GPU_REGISTER_BYTES (64ull << 30) /* the most that one call of the driver registers */
+#define PFS_GPU_REGISTER_BYTES (2ull << 30) /* the most that one call of the driver registers */
 
 /* As pfs_last_error(), for the functions of this header. */
 size_t pfs_gpu_last_error(char *to, size_t size);
