@@ -112,6 +112,14 @@ int aside_start(struct aside *a)
 	return -r;
 }
 
+void aside_leave(struct aside *a)
+{
+	lock_take(&a->lock);
+	a->used = 0;
+	lock_drop(&a->lock);
+	aside_stop(a);
+}
+
 void aside_stop(struct aside *a)
 {
 	lock_take(&a->lock);

@@ -20,6 +20,8 @@ struct aside *aside_new(struct fs *fs); /* NULL: no memory */
 int aside_start(struct aside *aside);   /* 0 or a negative errno */
 /* What waits is answered with ENODEV. Waits for the reads under way. */
 void aside_stop(struct aside *aside);
+/* For a handover: what waits is not answered, since the next serving process is asked for it again. Waits for the reads under way. */
+void aside_leave(struct aside *aside);
 void aside_free(struct aside **aside);
 
 /* Takes the read over and answers it; EAGAIN: too many wait. */

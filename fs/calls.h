@@ -80,6 +80,7 @@ struct call {
 		struct pfs_pin pin;
 		struct pfs_drain drain;
 		struct pfs_reset reset;
+		struct pfs_settle settle;
 		struct pfs_blob_put blob_put;
 		struct pfs_blob_get blob_get;
 		struct pfs_blob_remove blob_remove;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "store/base/cleanup.h"
+#include "store/base/killpoint.h"
 #include "store/disk_ops.h"
 #include "store/tier.h"
 
@@ -478,6 +479,20 @@ static int settle_disk(struct config *config, struct why *why)
 	return r;
 }
 
+static int check_points(const struct config *config, struct why *why)
+{
+	int r = killpoint_rules(config->crash_at, 0, false, why);
+
+	if (r) {
+		why_prefix(why, "crash_at");
+		return r;
+	}
+	r = killpoint_rules(config->stop_at, 0, true, why);
+	if (r)
+		why_prefix(why, "stop_at");
+	return r;
+}
+
 static int check_faults(const struct config *config, struct why *why)
 {
 	int r = tier_fault_check(config->memory_fault, why);
@@ -487,9 +502,11 @@ static int check_faults(const struct config *config, struct why *why)
 		return r;
 	}
 	r = disk_ops_fault_check(config->disk_fault, why);
-	if (r)
+	if (r) {
 		why_prefix(why, "disk_fault");
-	return r;
+		return r;
+	}
+	return check_points(config, why);
 }
 
 int config_settle(struct config *config, struct why *why)

@@ -47,6 +47,13 @@
 	x(TEXT, drain, "none", 0, 16, "what is written down at the end: none, full, or the newest for so many seconds") \
 	x(UINT, drain_limit, "60", 1, 86400, "seconds that the end may take for that at most") \
 	x(UINT, deaths, "5", 1, 1000, "the serving process is not started again after this many deaths in 60 s") \
+	x(UINT, watchdog_s, "30", 0, 86400, "a serving process in which nothing moves for so many looks, one a second, is killed; 0 = never") \
+	x(UINT, upgrade_judge_ms, "5000", 10, 600000, "a program that `prefixfs upgrade` names must have said by then what it is") \
+	x(UINT, upgrade_ready_ms, "30000", 10, 3600000, "and serve by then, or the one of before serves again") \
+	x(BOOL, core, "false", 0, 1, "a core dump of a serving process that faults; while it is written nobody is answered") \
+	x(BOOL, resend, "true", 0, 1, "no: the mount is made anew after a death, as where the kernel sends no request again; for tests") \
+	x(TEXT, crash_at, "", 0, 255, "points at which serving processes die one after the other, for tests") \
+	x(TEXT, stop_at, "", 0, 255, "points at which they are stopped, likewise") \
 	x(BOOL, foreground, "false", 0, 1, "do not go into the background; log to standard error") \
 	x(TEXT, log_file, "", 0, 255, "where the log goes in the background; empty = the file log in the run folder") \
 	x(CHOICE, log_level, "info", "error|warning|info|debug", 0, "the least grave lines that are logged")

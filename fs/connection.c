@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "store/base/killpoint.h"
 
 /* Of Linux 6.9, which headers of before do not have. */
 #define NOTIFY_RESEND 7
@@ -157,7 +160,9 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
 		return writev(fd, iov, count);
 	keep_reply(&fs->will->init, iov, count);
 	init_unique = 0;
+	killpoint(KILLPOINT_INIT_KEPT);
 	ssize_t n = writev(fd, iov, count);
+	killpoint(KILLPOINT_INIT_WRITTEN);
 	if (n > 0 && !header->error)
 		atomic_store_explicit(&fs->will->init.answered, 1, memory_order_release);
 	return n;
@@ -219,44 +224,61 @@ static unsigned long long value_of(const uint8_t *reply, const struct field *fie
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "value_of");
 
-/* 0, or EPROTO with the first field that differs. */
-static int compare_replies(const struct will_init *init, const struct replay *replay, struct why *why)
+bool connection_differs(const struct will_init *init, const uint8_t *reply, size_t reply_bytes, char *text, size_t size)
 {
 	size_t bytes = load(&init->reply_bytes), unique = offsetof(struct fuse_out_header, unique);
 
-	if (replay->bytes < sizeof(struct fuse_out_header))
-		return why_set(why, EPROTO, "libfuse does not answer the kernel's INIT");
 	for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		const struct field *field = &fields[i];
 
-		if (field->at + field->bytes > bytes || field->at + field->bytes > replay->bytes)
+		if (field->at + field->bytes > bytes || field->at + field->bytes > reply_bytes)
 			break;
-		if (memcmp(init->reply + field->at, replay->reply + field->at, field->bytes) != 0)
-			return why_set(why, EPROTO, "libfuse answers the kernel's INIT otherwise than before: %s %llu, and not %llu", field->name,
-				value_of(replay->reply, field), value_of(init->reply, field));
+		if (memcmp(init->reply + field->at, reply + field->at, field->bytes) != 0) {
+			snprintf(text, size, "%s %llu, and not %llu", field->name, value_of(reply, field), value_of(init->reply, field));
+			return true;
+		}
 	}
-	if (replay->bytes != bytes)
-		return why_set(why, EPROTO, "libfuse answers the kernel's INIT otherwise than before: %zu bytes, and not %zu", replay->bytes, bytes);
-	for (size_t i = 0; i < bytes; i++)
-		if ((i < unique || i >= unique + sizeof(uint64_t)) && init->reply[i] != replay->reply[i])
-			return why_set(why, EPROTO, "libfuse answers the kernel's INIT otherwise than before: byte %zu is %u, and not %u", i,
-				replay->reply[i], init->reply[i]);
-	return 0;
+	if (reply_bytes != bytes) {
+		snprintf(text, size, "%zu bytes, and not %zu", reply_bytes, bytes);
+		return true;
+	}
+	for (size_t i = 0; i < bytes; i++) {
+		if ((i >= unique && i < unique + sizeof(uint64_t)) || init->reply[i] == reply[i])
+			continue;
+		snprintf(text, size, "byte %zu is %u, and not %u", i, reply[i], init->reply[i]);
+		return true;
+	}
+	return false;
 }
 
-int connection_replay(struct fs *fs, struct why *why)
+size_t connection_rehearse(struct fs *fs, uint8_t reply[WILL_INIT_BYTES])
 {
 	const struct will_init *init = &fs->will->init;
 	uint8_t request[WILL_INIT_BYTES]; /* libfuse may write there */
 	struct replay replay = {.bytes = 0};
 	struct fuse_buf buffer = {.size = load(&init->request_bytes), .mem = request};
 
-	assert(buffer.size <= sizeof(request) && load(&init->reply_bytes) <= sizeof(init->reply)); /* judged */
+	assert(buffer.size <= sizeof(request)); /* judged */
 	memcpy(request, init->request, buffer.size);
 	replaying = &replay;
 	fuse_session_process_buf(fs->session, &buffer);
 	replaying = NULL;
-	return compare_replies(init, &replay, why);
+	memcpy(reply, replay.reply, sizeof(replay.reply));
+	return replay.bytes;
+}
+
+int connection_replay(struct fs *fs, struct why *why)
+{
+	uint8_t reply[WILL_INIT_BYTES];
+	char text[128];
+	size_t bytes = connection_rehearse(fs, reply);
+
+	assert(load(&fs->will->init.reply_bytes) <= sizeof(fs->will->init.reply)); /* judged */
+	if (bytes < sizeof(struct fuse_out_header))
+		return why_set(why, EPROTO, "libfuse does not answer the kernel's INIT");
+	if (connection_differs(&fs->will->init, reply, bytes, text, sizeof(text)))
+		return why_set(why, EPROTO, "libfuse answers the kernel's INIT otherwise than before: %s", text);
+	return 0;
 }
 
 int connection_resend(int fd, struct why *why)

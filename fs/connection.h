@@ -41,6 +41,11 @@ int connection_open(struct fs *fs, const struct fuse_lowlevel_ops *ops, int fd, 
 /* Of a KEPT one, right after connection_open: fs->session becomes what the predecessor's was, in about 0.1 ms. EPROTO: libfuse answers
  * INIT otherwise than it was answered; the sentence names the first field that differs, with both values. */
 int connection_replay(struct fs *fs, struct why *why);
+/* Feeds libfuse the INIT of fs->will, right after connection_open; its reply goes to nobody but @reply. Its length, which is 0 where
+ * there is none and larger than there is room for where it was cut. */
+size_t connection_rehearse(struct fs *fs, uint8_t reply[WILL_INIT_BYTES]);
+/* Does @reply, of @bytes, say anything but what the kernel was told? @text, at least 128: the first field, with both values. Pure. */
+bool connection_differs(const struct will_init *init, const uint8_t *reply, size_t bytes, char *text, size_t size);
 /* Has the kernel of @fd queue again what was read and not answered, with the top bit of its number set. To be called once in a process's life,
  * after connection_replay and before the first read, when no thread of the predecessor can run any more; by the parent before it answers
  * itself (fs/fallen.h). EINVAL: the kernel is older than 6.9. Harmless when it is repeated by the next process. */

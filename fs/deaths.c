@@ -17,3 +17,9 @@ void deaths_populated(struct deaths *d)
 {
 	d->populating = 0;
 }
+
+uint64_t deaths_pause_ms(struct deaths *d, uint64_t served_ns)
+{
+	d->quick = served_ns < DEATHS_LOOP_S * 1000000000ull ? d->quick + 1 : 0;
+	return d->quick ? 100ull << (d->quick > 6 ? 5 : d->quick - 1) : 0;
+}

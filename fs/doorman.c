@@ -22,10 +22,12 @@
 #include "fs/log.h"
 #include "fs/mount.h"
 #include "fs/namespaces.h"
+#include "fs/process.h"
 #include "fs/watch.h"
 #include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/import.h"
 #include "store/session.h"
 
@@ -50,12 +52,18 @@ enum guest_kind {
 	GUEST_PROCESS
 };
 
+/* A session that a process attached. */
+struct attached {
+	uint64_t number;
+	char space[HOST_MAX_NAME + 1];
+};
+
 /* Something in the epoll set. */
 struct guest {
 	enum guest_kind kind;
 	int fd;
 	pid_t pid;          /* PROCESS: 0 = unknown here, of another pid namespace */
-	uint64_t *sessions; /* PROCESS: those that it attached */
+	struct attached *sessions; /* PROCESS: those that it attached, and that are open or have something in quarantine */
 	unsigned session_count, session_capacity;
 	uint64_t deadline_ns;      /* CONNECTION */
 	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
@@ -131,19 +139,65 @@ static struct guest *process_find(struct doorman *d, pid_t pid)
 	return NULL;
 }
 
-static int process_add_session(struct guest *guest, uint64_t session)
+static void drop_session(struct doorman *d, const struct attached *a)
 {
+	keeper_send(d->fs->keeper, KEEPER_DROP, "session", a->space, a->number, -1);
+}
+
+/* A process that attaches again and again: those sessions of it that nobody asks about any more go. */
+static void process_forget_ended(struct doorman *d, struct guest *guest)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < guest->session_count; i++) {
+		if (host_process_awaited(d->fs->host, guest->sessions[i].number))
+			guest->sessions[left++] = guest->sessions[i];
+		else
+			drop_session(d, &guest->sessions[i]);
+	}
+	guest->session_count = left;
+}
+
+static int process_note_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+{
+	if (guest->session_count == guest->session_capacity)
+		process_forget_ended(d, guest);
 	if (guest->session_count == guest->session_capacity) {
 		unsigned capacity = guest->session_capacity ? 2 * guest->session_capacity : 4;
-		uint64_t *more = realloc(guest->sessions, capacity * sizeof(*more));
+		struct attached *more = realloc(guest->sessions, capacity * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
 		guest->sessions = more;
 		guest->session_capacity = capacity;
 	}
-	guest->sessions[guest->session_count++] = session;
+	struct attached *a = &guest->sessions[guest->session_count++];
+	a->number = number;
+	snprintf(a->space, sizeof(a->space), "%s", space);
 	return 0;
+}
+
+/* The parent has the process's descriptor under each of its sessions. */
+static int process_add_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+{
+	int r = process_note_session(d, guest, number, space);
+
+	return r ? r : keeper_send(d->fs->keeper, KEEPER_KEEP, "session", space, number, guest->fd);
+}
+
+int doorman_watch(struct doorman *d, const char *space, uint64_t number, int pidfd)
+{
+	pid_t pid = process_pid(pidfd);
+	struct guest *guest = process_find(d, pid);
+
+	if (guest)
+		close(pidfd);
+	else
+		guest = guest_new(d, GUEST_PROCESS, pidfd);
+	if (!guest)
+		return -errno;
+	guest->pid = pid;
+	return process_note_session(d, guest, number, space);
 }
 
 struct doorman *doorman_new(struct fs *fs, int listener)
@@ -334,30 +388,27 @@ static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *h
 	int *segment, int *buffer, struct why *why)
 {
 	struct host *host = d->fs->host;
-	int r = session_welcome(host, hello->token, peer->who.pid, peer->who.uid, peer->who.gid, peer->groups,
-		peer->group_count, session, segment, buffer, why);
+	int r = session_welcome(host, hello->token, peer->who.pid, process_number(peer->pidfd, peer->who.pid), peer->who.uid,
+		peer->who.gid, peer->groups, peer->group_count, session, segment, buffer, why);
 
 	if (r)
 		return r;
 	uint64_t number = session_number(*session);
 	struct guest *guest = process_find(d, peer->who.pid);
 	bool known = guest;
-	if (!known) {
-		keeper_send(d->fs->keeper, KEEPER_KEEP, "session", "", number, peer->pidfd);
+	if (!known)
 		guest = guest_new(d, GUEST_PROCESS, STEAL_FD(peer->pidfd));
-	}
-	r = guest ? process_add_session(guest, number) : -errno;
+	r = guest ? process_add_session(d, guest, number, space_name(session_space(*session))) : -errno;
 	if (guest)
 		guest->pid = peer->who.pid;
 	if (r) {
-		if (!known)
-			keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", number, -1);
 		if (guest && !known)
 			guest_end(d, guest);
 		session_release(*session);
 		session_unref(session);
 		return why_set(why, -r, "the process cannot be watched: %s", strerror(-r));
 	}
+	killpoint(KILLPOINT_ATTACH_KEPT);
 	return 0;
 }
 
@@ -428,10 +479,10 @@ static void process_gone(struct doorman *d, struct guest *guest)
 {
 	log_debug("process %d is gone, with %u sessions", (int)guest->pid, guest->session_count);
 	for (unsigned i = 0; i < guest->session_count; i++) {
-		host_process_gone(d->fs->host, guest->sessions[i]);
-		calls_end_session(d->fs->calls, guest->sessions[i]);
+		host_process_gone(d->fs->host, guest->sessions[i].number);
+		calls_end_session(d->fs->calls, guest->sessions[i].number);
+		drop_session(d, &guest->sessions[i]);
 	}
-	keeper_send(d->fs->keeper, KEEPER_DROP, "session", "", guest->sessions[0], -1);
 	guest_end(d, guest);
 }
 
@@ -508,6 +559,10 @@ static void hear_parent(struct doorman *d)
 	else if (r == 1 && m.kind == KEEPER_STOP) {
 		if (m.number)
 			atomic_store(&d->fs->hurry, true);
+		atomic_store(&d->fs->stop, true);
+		fs_end(d->fs);
+	} else if (r == 1 && m.kind == KEEPER_HANDOVER) {
+		atomic_store(&d->fs->handover, true);
 		fs_end(d->fs);
 	}
 }

@@ -17,6 +17,9 @@ struct doorman;
 
 /* @listener is taken over. NULL: no memory or descriptors. */
 struct doorman *doorman_new(struct fs *fs, int listener);
+/* Before it is started: the process of session @number of before, whose end is watched for. @pidfd is taken over, on failure too. 0 or a
+ * negative errno. */
+int doorman_watch(struct doorman *doorman, const char *space, uint64_t number, int pidfd);
 int doorman_start(struct doorman *doorman); /* the thread; 0 or a negative errno */
 void doorman_stop(struct doorman *doorman); /* waits for it */
 void doorman_free(struct doorman **doorman);

@@ -4,7 +4,7 @@
  * its own beyond one request: so that nothing that made the serving process die can make this one die.
  *
  *   /          a directory of mode 0555 with one entry, `health`, which has the node id that it had before
- *   /health    @text: the text of the death (fs/last_exit.h), begun with `state: fallen`
+ *   /health    @text: the text of the death (fs/last_exit.h), begun with `state: fallen` and the lines `parent` and `socket`
  *   forget, batch forget, interrupt       no answer
  *   release, releasedir, flush            0
  *   INIT, where the connection is new     answered, and kept as one that was not: the next serving process has the mount made anew

@@ -47,7 +47,8 @@ struct fs {
 	int keeper;        /* channel to the parent */
 	struct will *will; /* shared with the parent */
 	unsigned device;   /* of the mount */
-	unsigned restarts; /* serving processes before this one */
+	unsigned restarts; /* serving processes that died before this one */
+	unsigned upgrades; /* that gave way to one of another program, or of the same */
 	const char *last_exit; /* why the one before ended, in the parent's words; empty = nobody died */
 	uint64_t started_ns;
 	struct why budget; /* a warning about the budget; error 0 = none */
@@ -69,11 +70,14 @@ struct fs {
 	struct fuse_session *session;
 	/* [number % HOST_MAX_SESSIONS] handle of the session's ctl, or of one before it */
 	_Atomic uint64_t ctls[HOST_MAX_SESSIONS];
-	_Atomic uint64_t listings; /* directories opened so far */
+	_Atomic uint64_t listings; /* directories opened so far, above the epoch's */
 	_Atomic bool ready;    /* the kernel's INIT was answered */
 	_Atomic bool orphaned; /* the parent is gone */
 	_Atomic bool leaving;  /* loops end */
+	_Atomic bool handover; /* the end is an upgrade's: another serving process follows */
+	_Atomic bool stop;     /* the daemon ends, also where an upgrade was under way */
 	_Atomic bool hurry;    /* nothing is to be written down any more */
+	bool resumed;          /* the connection is a predecessor's; constant once loops run */
 	bool populating;       /* what the parent was told; the doorman's, once that runs */
 	int populated;         /* eventfd: a namespace has its floor; the doorman reads it */
 	int over;              /* eventfd: readable once the end has come; never read */

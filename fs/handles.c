@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "store/base/digest.h"
 #include "store/base/lock.h"
 
 #define KINDS 5
+#define PLACE_BITS 16
+#define GENERATION_BITS 32
 
 struct handle {
 	uint32_t generation;
@@ -21,42 +22,48 @@ struct handle {
 };
 
 struct handles {
+	uint64_t epoch;                /* constant */
 	struct lock lock;              /* guards everything below */
 	uint32_t capacity, used, free; /* `free`: head of the list of free ones below `used`, capacity = none */
 	uint32_t open[KINDS];
 	struct handle at[];
 };
 
-struct handles *handles_new(uint32_t capacity)
+struct handles *handles_new(uint32_t capacity, uint32_t epoch)
 {
 	struct handles *h = calloc(1, sizeof(*h) + capacity * sizeof(h->at[0]));
-	uint32_t first;
 
+	assert(capacity <= HANDLES_MAX && epoch > 0 && epoch <= UINT16_MAX);
 	if (!h)
 		return NULL;
-	/* Not where an earlier daemon began: its handles must not be ours by chance. */
-	digest_random(&first, sizeof(first));
-	for (uint32_t i = 0; i < capacity; i++)
-		h->at[i].generation = first;
 	lock_init(&h->lock, LOCK_QUEUE);
+	h->epoch = epoch;
 	h->capacity = h->free = capacity;
 	return h;
 }
 
-/* Ids begin above 2^32, so that neither 0 nor a small number is one. */
 static uint64_t handle_id(const struct handles *h, uint32_t i)
 {
-	return (uint64_t)h->at[i].generation << 32 | i;
+	return h->epoch << (GENERATION_BITS + PLACE_BITS) | (uint64_t)h->at[i].generation << PLACE_BITS | i;
 }
 
 static struct handle *handle_find(struct handles *h, uint64_t id)
 {
-	uint32_t i = (uint32_t)id;
+	uint32_t i = id & ((1u << PLACE_BITS) - 1);
 
 	lock_assert_held(&h->lock);
-	if (i >= h->used || h->at[i].generation != id >> 32 || !h->at[i].object)
+	if (i >= h->used || handle_id(h, i) != id || !h->at[i].object)
 		return NULL;
 	return &h->at[i];
+}
+
+bool handles_known(struct handles *h, uint64_t id)
+{
+	lock_take(&h->lock);
+	const struct handle *a = handle_find(h, id);
+	bool known = a && a->open;
+	lock_drop(&h->lock);
+	return known;
 }
 
 bool handles_open(
@@ -73,8 +80,7 @@ bool handles_open(
 
 		if (i == h->free)
 			h->free = a->next_free;
-		if (++a->generation == 0)
-			a->generation = 1;
+		a->generation++;
 		a->kind = kind;
 		a->open = true;
 		a->takers = 0;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Open files: what the kernel calls fi->fh is an id of this table, checked at every use, never a pointer: a handle
- * of an earlier daemon or a forged one is just unknown.
+ * of an earlier serving process or a forged one is just unknown.
+ *
+ *   id    epoch of the serving process 16 | generation of the place 32 | place 16      never 0, as no epoch is
  *
  *   free -> open (handles_open) -> closed (handles_close) -> free, when the last taker has put it back
  *
@@ -15,9 +17,12 @@
 
 enum handle_kind { HANDLE_CTL = 1, HANDLE_TEXT, HANDLE_EVENTS, HANDLE_RAW };
 
+#define HANDLES_MAX 65536u
+
 struct handles;
 
-struct handles *handles_new(uint32_t capacity); /* NULL: ENOMEM */
+/* At most HANDLES_MAX at once, with the serving process's @epoch (fs/will.h) in their ids. NULL: ENOMEM */
+struct handles *handles_new(uint32_t capacity, uint32_t epoch);
 /* Closes what is open, then frees. Nobody may have taken one. */
 void handles_free(struct handles **handles);
 
@@ -26,6 +31,8 @@ void handles_free(struct handles **handles);
  * caller's then. */
 bool handles_open(struct handles *handles, enum handle_kind kind, uint32_t limit, void *object,
 		  void (*end)(void *object), uint64_t *id);
+/* Is it open, of whatever kind? */
+bool handles_known(struct handles *handles, uint64_t id);
 /* The object, which stays until handles_put; NULL: no such handle of this kind. */
 void *handles_take(struct handles *handles, uint64_t id, enum handle_kind kind);
 void handles_put(struct handles *handles, uint64_t id);

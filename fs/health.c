@@ -47,6 +47,8 @@ bool health_is_degraded(const struct fs *fs, const struct namespace_info *info, 
 		add_reason(text, "%" PRIu64 " reads of namespace %s failed", report->stats.read_errors, info->name);
 	if (report->grants_short)
 		add_reason(text, "%" PRIu64 " grants of namespace %s found no memory", report->grants_short, info->name);
+	if (info->anew[0])
+		add_reason(text, "namespace %s was made anew and lost what was in memory: %s", info->name, info->anew);
 	if (info->unsaved)
 		add_reason(text, "namespace %s would be lost with the serving process, %s/spaces/%s cannot be written: %s",
 			info->name, fs->dir.path, info->name, strerror(info->unsaved));

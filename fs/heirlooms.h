@@ -16,7 +16,7 @@
  *
  * A descriptor of the mount is never among them: nobody here opens one, and import's are the engines' own and are not kept.
  *
- * At most 2 x HOST_MAX_SPACES + HOST_MAX_SESSIONS are held; what would be one more is closed and counted. What a process sent before
+ * At most 2 x HOST_MAX_SPACES + HOST_MAX_SESSIONS are held (KEPT_MAX); what would be one more is closed and counted. What a process sent before
  * it died is read by the parent up to the channel's end before the successor is given anything: nothing that was sent is missing.
  */
 #ifndef PREFIXFS_FS_HEIRLOOMS_H
@@ -32,8 +32,8 @@
 
 struct kept;
 
-/* Sends what is held, then GIVEN, without blocking: -EAGAIN, call it again with the same *cursor (0 at first) when @socket is
- * writable; 0: all was sent; else a negative errno. */
+/* Sends what is held, then GIVEN, without blocking where @socket is non-blocking: -EAGAIN, call it again with the same *cursor (0 at
+ * first) when it is writable; 0: all was sent; else a negative errno. What is held does not change in between. */
 int heirlooms_give(const struct kept *kept, int socket, uint32_t *cursor);
 
 /* ---- the serving process's side (its first thread, before others run) ------------------------------------------------- */
@@ -41,7 +41,7 @@ int heirlooms_give(const struct kept *kept, int socket, uint32_t *cursor);
 struct heirloom_space {
 	char name[HOST_MAX_NAME + 1];
 	uint64_t serial;
-	int segment, tables; /* -1: it is missing */
+	int segment, tables; /* -1: it is missing, or the caller's */
 	bool taken;
 };
 
@@ -58,13 +58,15 @@ struct heirlooms {
 	uint32_t space_count, session_count;
 };
 
-/* Waits for GIVEN, at most @timeout_ms. ETIMEDOUT, EPROTO (the parent speaks otherwise), ENOMEM, ECONNRESET: the parent is gone. */
+/* Waits for GIVEN, at most @timeout_ms. ETIMEDOUT, EPROTO (the parent speaks otherwise), ENOMEM, EMFILE (a descriptor did not come through:
+ * there is no room for it), ECONNRESET: the parent is gone. After an error *ret is empty. */
 int heirlooms_receive(int socket, int timeout_ms, struct heirlooms *ret, struct why *why);
-/* The two descriptors of @name become the caller's; false: there is none, or it was taken. */
+/* The two descriptors of @name become the caller's; false: there is none, not both of them, or it was taken. */
 bool heirlooms_take_space(struct heirlooms *heirlooms, const char *name, int *segment, int *tables, uint64_t *serial);
-/* The pidfd of session @number becomes the caller's; -1. */
+/* The pidfd of session @number becomes the caller's; -1: there is none, or it was taken. */
 int heirlooms_take_session(struct heirlooms *heirlooms, uint64_t number);
-/* Closes what nobody took and has the parent DROP it: spaces that no namespace has any more, sessions that no seat names. */
+/* Closes what nobody took and has the parent DROP it: spaces that no namespace has any more, sessions that no seat names. Frees; once
+ * more it does nothing. */
 void heirlooms_end(struct heirlooms *heirlooms, int socket);
 
 #endif

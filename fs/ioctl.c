@@ -38,6 +38,7 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_BLOB_GET)] = &ioctl_blob_get,
 	[_IOC_NR(PFS_IOC_BLOB_REMOVE)] = &ioctl_blob_remove,
 	[_IOC_NR(PFS_IOC_BLOB_LOCK)] = &ioctl_blob_lock,
+	[_IOC_NR(PFS_IOC_SETTLE)] = &ioctl_settle,
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 

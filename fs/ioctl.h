@@ -33,7 +33,7 @@ struct operation {
 };
 
 /* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_import.c, fs/ioctl_manage.c, fs/ioctl_blob.c. */
-extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error;
+extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error, ioctl_settle;
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
 extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
 extern const struct operation ioctl_import, ioctl_get_into;

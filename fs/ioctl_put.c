@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "store/base/killpoint.h"
+
 /* What is copied as it is must be the same thing on both sides. */
 #define SAME(member) (offsetof(struct pfs_put_group, member) == offsetof(struct put_group, member))
 _Static_assert(sizeof(struct pfs_put_group) == sizeof(struct put_group) && SAME(parent) && SAME(consumed) &&
@@ -100,6 +102,7 @@ static void put_start_done(struct call *call)
 	p->new_values = call->work.put_start.new_values;
 	p->groups_ok = call->work.put_start.groups_ok;
 	p->ranges_version = space_ranges_version(ctl_space(call->ctl));
+	killpoint(KILLPOINT_PUT_ANSWER);
 }
 
 const struct operation ioctl_put_start = {
@@ -145,6 +148,7 @@ static void put_end_done(struct call *call)
 {
 	call->arg.put_end.done = call->work.put_end.done;
 	call->arg.put_end.outcome = call->work.put_end.outcome;
+	killpoint(call->work.put_end.commit ? KILLPOINT_COMMIT_ANSWER : KILLPOINT_ABORT_ANSWER);
 }
 
 const struct operation ioctl_put_commit = {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/remnants.h"
 
 #define RANGES_AT_ONCE 64u
 #define MAX_ACKS 65536u
@@ -29,7 +30,12 @@ static int attach(struct call *call)
 	struct fs *fs = fuse_req_userdata(call->req);
 	struct space *space = ctl_space(call->ctl);
 	const struct layout *layout = space_layout(space);
-	struct session_attach s = {.rank = a->rank, .node = a->node, .call_buffer_bytes = a->call_buffer_bytes};
+	struct session_attach s = {
+		.rank = a->rank,
+		.node = a->node,
+		.handle = ctl_handle(call->ctl),
+		.call_buffer_bytes = a->call_buffer_bytes,
+	};
 	char path[RUNDIR_PATH_BYTES];
 
 	memcpy(s.client_id, a->client_id, sizeof(s.client_id));
@@ -186,6 +192,19 @@ const struct operation ioctl_segments_ack = {
 	.name = "SEGMENTS_ACK",
 	.bytes = sizeof(struct pfs_segments_ack),
 	.begin = segments_ack_begin,
+};
+
+/* ---- SETTLE ---------------------------------------------------------------------------------------------------- */
+
+static int settle_begin(struct call *call)
+{
+	return remnants_settle(ctl_session(call->ctl), call->arg.settle.session, &call->why);
+}
+
+const struct operation ioctl_settle = {
+	.name = "SETTLE",
+	.bytes = sizeof(struct pfs_settle),
+	.begin = settle_begin,
 };
 
 /* ---- STAT and LAST_ERROR ------------------------------------------------------------------------------------- */

@@ -85,11 +85,17 @@ void kept_add(struct kept *kept, const struct keeper_message *m, int fd)
 
 	if (fd < 0)
 		return;
+	if (!k && kept->count >= KEPT_MAX) {
+		kept->refused++;
+		close(fd);
+		return;
+	}
 	if (!k && kept->count == kept->capacity) {
 		unsigned capacity = kept->capacity ? 2 * kept->capacity : 64;
 		struct kept_fd *more = realloc(kept->fds, capacity * sizeof(*more));
 
 		if (!more) {
+			kept->refused++;
 			close(fd);
 			return;
 		}

@@ -217,6 +217,8 @@ static void counters(struct page *p)
 	REPORT(orphans, "", "records whose parent is not known");
 	REPORT(generation, "", "how often it was reset, plus one");
 	REPORT(hidden_records, "", "records of older generations that have yet to go");
+	REPORT(remnants, "", "sessions of before the last adoption that something is kept for");
+	REPORT(remnant_slots, "", "slots that are kept for them");
 	REPORT(pinned_bytes, "", "memory of records that operators pinned");
 	REPORT(pinned_limit_bytes, "", "the most that may be pinned");
 	REPORT(victims_selected, "_total", "values chosen for eviction");
@@ -358,7 +360,8 @@ static void host(struct page *p, struct fs *fs, const struct sums *sums)
 	value(p, 1);
 	of_host(p, "up", "", "1 while the daemon serves", 1);
 	of_host(p, "uptime_seconds", "", "age of the serving process", (clock_now_ns() - fs->started_ns) / 1000000000u);
-	of_host(p, "restarts", "_total", "serving processes before this one", fs->restarts);
+	of_host(p, "restarts", "_total", "serving processes that died before this one", fs->restarts);
+	of_host(p, "upgrades", "_total", "serving processes that gave way to another program", fs->upgrades);
 	of_host(p, "namespaces", "", "namespaces with a layout, of all users", sums->spaces);
 	of_host(p, "host_sessions", "", "sessions attached, of all namespaces", sums->sessions);
 	of_host(p, "host_memory_bytes", "", "the host's budget", host_config(fs->host)->memory_bytes);

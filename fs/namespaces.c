@@ -10,13 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fs/connection.h"
+#include "fs/inheritance.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
 #include "fs/notifier.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/disk.h"
 
 #define LOOK_AGAIN_NS 1000000000ull /* a wait for the turn ends after this and looks again */
@@ -39,6 +43,7 @@ struct namespace
 	char *text; /* PENDING: LAYOUT_MAX_JSON + 1 bytes, or NULL before the first write */
 	size_t bytes;
 	struct why error; /* the last refusal */
+	char anew[200];   /* LIVE: why it was made anew */
 	int unsaved;      /* LIVE: errno of the last attempt to write it to the run folder, 0 = it is there */
 };
 
@@ -47,8 +52,8 @@ struct namespaces {
 	struct lock lock; /* LOCK_QUEUE; guards the rest */
 	struct lock_cond turn;
 	bool writing; /* somebody has the turn to write to the run folder */
-	uint64_t last_number;
-	unsigned count; /* not free */
+	uint64_t before; /* constant: the last number of an earlier serving process */
+	unsigned count;  /* not free */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -59,6 +64,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 	if (!n)
 		return NULL;
 	n->fs = fs;
+	n->before = atomic_load_explicit(&fs->will->namespaces, memory_order_relaxed);
 	lock_init(&n->lock, LOCK_QUEUE);
 	lock_cond_init(&n->turn);
 	return n;
@@ -117,6 +123,7 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 		ret->created_s = a->created_s;
 		ret->text_bytes = a->bytes;
 		ret->unsaved = a->unsaved;
+		memcpy(ret->anew, a->anew, sizeof(ret->anew));
 	}
 	lock_drop(&n->lock);
 	if (!a)
@@ -129,7 +136,9 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 int namespaces_get(struct namespaces *n, uint64_t number, struct namespace_info *ret)
 {
 	lock_take(&n->lock);
-	return describe_and_drop(n, by_number(n, number), ret);
+	int r = describe_and_drop(n, by_number(n, number), ret);
+
+	return r && number <= n->before ? -ESTALE : r;
 }
 
 int namespaces_find(struct namespaces *n, const char *name, struct namespace_info *ret)
@@ -204,22 +213,22 @@ static void end_writing(struct namespaces *n)
 	lock_drop(&n->lock);
 }
 
-/* "uid gid mode floor", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
- * whatever order they return. */
-static int write_space(struct namespaces *n, const char *name, struct space *space)
+/* "uid gid mode floor number", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
+ * whatever order they return; the number, so that its folders are what they were. */
+static int write_space(struct namespaces *n, const struct namespace_info *info)
 {
 	struct space_access access;
 	char file[HOST_MAX_NAME + 8];
 	cleanup(freep) char *text = NULL;
 
-	space_access(space, &access);
-	int bytes = asprintf(&text, "%u %u %o %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
-		space_floor_bytes(space), space_layout(space)->json);
+	space_access(info->space, &access);
+	int bytes = asprintf(&text, "%u %u %o %" PRIu64 " %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
+		space_floor_bytes(info->space), info->number, space_layout(info->space)->json);
 	if (bytes < 0) {
 		text = NULL;
 		return -ENOMEM;
 	}
-	file_name(name, file);
+	file_name(info->name, file);
 	return rundir_write(&n->fs->dir, file, text, (size_t)bytes);
 }
 
@@ -230,7 +239,7 @@ static void remember(struct namespaces *n, uint64_t number)
 
 	begin_writing(n);
 	if (namespaces_get(n, number, &info) == 0 && info.space) {
-		int error = -write_space(n, info.name, info.space);
+		int error = -write_space(n, &info);
 
 		lock_take(&n->lock);
 		struct namespace *a = by_number(n, number); /* it is removed in a turn of its own */
@@ -286,6 +295,7 @@ static void forget(struct namespaces *n, uint64_t number, const char *name)
 
 /* ---- making -------------------------------------------------------------------------------------------------- */
 
+/* With *number, or where that is 0 the next one. */
 static int add(struct namespaces *n, const char *name, const struct space_access *access, struct space *space,
 	uint64_t *number, struct why *why)
 {
@@ -306,11 +316,11 @@ static int add(struct namespaces *n, const char *name, const struct space_access
 	if (!r) {
 		n->count++;
 		a->state = space ? NAMESPACE_LIVE : NAMESPACE_PENDING;
-		a->number = ++n->last_number;
+		a->number = *number ? *number : will_number(&n->fs->will->namespaces);
 		snprintf(a->name, sizeof(a->name), "%s", name);
 		a->space = space;
 		a->access = *access;
-		a->created_s = (int64_t)clock_wall_s();
+		a->created_s = space ? (int64_t)space_created_s(space) : (int64_t)clock_wall_s();
 		*number = a->number;
 	}
 	lock_drop(&n->lock);
@@ -322,12 +332,35 @@ int namespaces_make(
 {
 	int r = host_check_name(name, strlen(name), why);
 
+	*number = 0;
 	return r ? r : add(n, name, access, NULL, number, why);
 }
 
-static int restore_one(struct namespaces *n, const char *name, struct why *why)
+static int parse_with_floor(const char *text, size_t bytes, uint64_t floor, struct layout **ret, struct why *why)
+{
+	int r = layout_parse(text, bytes, ret, why);
+
+	if (!r)
+		(*ret)->floor_bytes = floor;
+	return r;
+}
+
+/* What was held of a namespace and could not be used: said where people look. */
+static void note_anew(struct namespaces *n, uint64_t number, const struct why *refusal)
+{
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, number);
+	if (a)
+		snprintf(a->anew, sizeof(a->anew), "%s", refusal->text);
+	lock_drop(&n->lock);
+}
+
+/* *adopted: it is as it was. */
+static int restore_one(struct namespaces *n, struct heirlooms *heirlooms, const char *name, bool *adopted, struct why *why)
 {
 	cleanup(freep) char *text = malloc(LAYOUT_MAX_JSON + 128);
+	enum inheritance_answer answer = INHERITANCE_NONE;
+	struct why refusal = WHY_INIT;
 	struct space_access access;
 	struct layout *layout;
 	struct space *space;
@@ -344,18 +377,25 @@ static int restore_one(struct namespaces *n, const char *name, struct why *why)
 	long bytes = rundir_read(&n->fs->dir, file, text, LAYOUT_MAX_JSON + 128);
 	if (bytes < 0)
 		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
-	if (sscanf(text, "%u %u %o %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &begin) < 4 || !begin)
+	if (sscanf(text, "%u %u %o %" SCNu64 " %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &number, &begin) < 5 || !begin)
 		return why_set(why, EINVAL, "%s: damaged", file);
-	r = layout_parse(text + begin, (size_t)bytes - (size_t)begin, &layout, why);
-	if (!r)
-		layout->floor_bytes = floor;
-	if (!r)
+	r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
+	if (!r && heirlooms)
+		answer = inheritance_take(n->fs, heirlooms, name, layout, &access, &space, &refusal);
+	if (answer == INHERITANCE_REFUSED) {
+		log_warning("namespace %s is made anew, what was in memory is lost: %s", name, refusal.text);
+		r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
+	}
+	if (!r && answer != INHERITANCE_TAKEN)
 		r = host_space_create(n->fs->host, name, layout, &access, &space, why);
 	if (r)
 		return r;
+	*adopted = answer == INHERITANCE_TAKEN;
 	r = add(n, name, &access, space, &number, why);
 	if (r)
 		space_unref(&space);
+	else if (answer == INHERITANCE_REFUSED)
+		note_anew(n, number, &refusal);
 	return r;
 }
 
@@ -430,7 +470,7 @@ static void restore_found(struct namespaces *n, struct found_one *one)
 	struct why why = WHY_INIT;
 	struct space *space = NULL;
 	char folder[DISK_DIR_NAME_BYTES];
-	uint64_t number;
+	uint64_t number = 0;
 
 	one->layout = NULL;
 	disk_dir_name(folder, layout);
@@ -490,7 +530,7 @@ static void restore_from_disk(struct namespaces *n)
 	free(found.at);
 }
 
-void namespaces_restore(struct namespaces *n)
+void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 {
 	struct host_disk_report disk;
 	char path[RUNDIR_PATH_BYTES];
@@ -505,9 +545,10 @@ void namespaces_restore(struct namespaces *n)
 
 		if (e->d_name[0] == '.' || e->d_name[length - 1] == '~')
 			continue;
-		if (restore_one(n, e->d_name, &why))
+		bool adopted = false;
+		if (restore_one(n, heirlooms, e->d_name, &adopted, &why))
 			log_error("namespace %s is not made again: %s", e->d_name, why.text);
-		else
+		else if (!adopted)
 			log_info("namespace %s is made again%s", e->d_name,
 				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_FAILING ? "" : ", empty");
 	}
@@ -542,8 +583,11 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 	if (!r) {
 		uint32_t serial = space_serial(space);
 
+		killpoint(KILLPOINT_RMDIR_GONE);
 		forget(n, number, name);
+		killpoint(KILLPOINT_RMDIR_FORGOTTEN);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "segment", name, serial, -1);
+		killpoint(KILLPOINT_RMDIR_DROPPED);
 		keeper_send(n->fs->keeper, KEEPER_DROP, "tables", name, serial, -1);
 		notifier_namespace(n->fs->notifier, number, name, true);
 		log_info("namespace %s is removed", name);
@@ -648,6 +692,21 @@ static int judge(struct namespaces *n, const struct namespace_info *info, const 
 	return r ? r : host_space_create(n->fs->host, info->name, layout, &info->access, space, why);
 }
 
+/* Is it the text that has made the namespace? Its writer died before the answer, and it is sent again. */
+static bool has_made_it(struct namespaces *n, uint64_t number, const char *text, size_t bytes)
+{
+	struct namespace_info info;
+	struct layout *layout = NULL;
+	struct why why = WHY_INIT;
+
+	if (namespaces_get(n, number, &info))
+		return false;
+	bool same = info.space && layout_parse(text, bytes, &layout, &why) == 0 && !strcmp(layout->json, space_layout(info.space)->json);
+	layout_free(&layout);
+	space_unref(&info.space);
+	return same;
+}
+
 int namespaces_write_layout(
 	struct namespaces *n, uint64_t number, uint64_t offset, const char *text, size_t bytes, struct why *why)
 {
@@ -655,9 +714,11 @@ int namespaces_write_layout(
 	struct namespace_info info;
 	struct space *space = NULL;
 
+	if (!offset && connection_resent() && has_made_it(n, number, text, bytes))
+		return 0;
 	lock_take(&n->lock);
 	struct namespace *a = by_number(n, number);
-	int r = a ? gather(a, offset, text, bytes, &copy, why) : why_set(why, ENOENT, "the namespace is gone");
+	int r = a ? gather(a, offset, text, bytes, &copy, why) : why_set(why, number <= n->before ? ESTALE : ENOENT, "the namespace is gone");
 	if (a && r < 0 && r != -EBUSY && a->state == NAMESPACE_PENDING) {
 		a->error = *why;
 		a->bytes = 0;

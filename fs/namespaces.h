@@ -8,7 +8,8 @@
  *   LIVE      it has everything; its layout can only be read
  *   gone      rmdir
  *
- * Each has a number, never reused, which its node ids carry: they stay the same when a pending one becomes live. The
+ * Each has a number, never reused, by no later serving process either (fs/will.h), which its node ids carry: they stay the same when a
+ * pending one becomes live, and when the next serving process makes it again. The
  * space's serial is the store's own number. What is needed to make a live one again lies in the run folder
  * (fs/rundir.h), for the successor of a serving process that died; where it cannot be written, `unsaved` says why until
  * it can.
@@ -20,6 +21,7 @@
 #define PREFIXFS_FS_NAMESPACES_H
 
 #include "fs/fs.h"
+#include "fs/heirlooms.h"
 #include "store/host.h"
 
 #define NAMESPACES_MAX (2 * HOST_MAX_SPACES) /* pending ones included */
@@ -31,16 +33,18 @@ struct namespace_info {
 	struct space_access access;
 	int64_t created_s;
 	size_t text_bytes; /* of the pending layout */
+	char anew[200];    /* why it could not be adopted and was made anew; empty: it was, or needed not be */
 	int unsaved;       /* a live one: why what is in the run folder is not what it is now, an errno; 0 = it is */
 };
 
 struct namespaces *namespaces_new(struct fs *fs); /* NULL: no memory */
 void namespaces_free(struct namespaces **namespaces);
-/* Makes the spaces that a predecessor had, as the run folder says, then those that only the disk knows. With a disk they have
- * what was written; without one they are empty. Logs what cannot be. */
-void namespaces_restore(struct namespaces *namespaces);
+/* Makes the spaces that a predecessor had, as the run folder says: out of what the parent holds of them, where there is something and it is
+ * good; else anew, with what was written to the disk. Then those that only the disk knows. Logs what cannot be. Takes what it uses of
+ * @heirlooms; NULL: there are none. */
+void namespaces_restore(struct namespaces *namespaces, struct heirlooms *heirlooms);
 
-/* 0 with *ret filled, or -ENOENT. The caller drops the space with space_unref. */
+/* 0 with *ret filled, or -ENOENT; by a number of an earlier serving process -ESTALE. The caller drops the space with space_unref. */
 int namespaces_get(struct namespaces *namespaces, uint64_t number, struct namespace_info *ret);
 int namespaces_find(struct namespaces *namespaces, const char *name, struct namespace_info *ret);
 /* The first one whose number is above @after. */

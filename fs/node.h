@@ -4,12 +4,13 @@
  * has nothing to do; but for pages/<key>, whose number stands for a key in a table (fs/page_nodes.h). The inode number
  * that users see is the node id; the root's is 1, as FUSE wants.
  *
- *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number 18
+ *   of a record's files   1 | part 3 | namespace 14 | record number 28 | generation of the number, and serial of the space, 18
  *   of everything else    0 | kind 7 | number of the namespace, session or page node 56
  *
  * The low bits of the namespace's number and of the record's generation are enough: an id that the kernel still
  * holds is at most seconds old, and 16,384 namespaces or 262,144 reuses of one record number do not pass in that
- * time. A number of a record that needs more than 28 bits has no id (node_pack answers 0).
+ * time. The serial goes into the generation since a namespace that a serving process has to make anew, empty, keeps its number: its
+ * folders stay what they were, and its records are none of before. A number of a record that needs more than 28 bits has no id (node_pack answers 0).
  */
 #ifndef PREFIXFS_FS_NODE_H
 #define PREFIXFS_FS_NODE_H
@@ -61,8 +62,13 @@ struct node {
 	enum node_kind kind;
 	uint64_t number;     /* of the session, page node or namespace; of a record's, its low NODE_NAMESPACE_BITS */
 	uint32_t record;
-	uint32_t generation; /* low NODE_GENERATION_BITS */
+	uint32_t generation; /* node_generation */
 };
+
+static inline uint32_t node_generation(uint32_t generation, uint32_t serial)
+{
+	return (generation + serial * 0x9e3779b1u) & NODE_GENERATION_MASK;
+}
 
 static inline bool node_is_record(enum node_kind kind)
 {

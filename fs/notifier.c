@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -345,12 +346,40 @@ static bool tell_some(struct notifier *n)
 	return taken + done > 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* A table of descriptors of its own, with nothing in it but /dev/fuse, the event and the log: if the process is killed while this thread
+ * waits in the kernel, everything else of the process ends, the channel to the parent too, and the next one may start (docs/survival.md).
+ * It answers what this thread waits for. */
+static void keep_few_descriptors(const struct notifier *n)
+{
+	int kept[] = {STDERR_FILENO, n->wake, fuse_session_fd(n->fs->session)};
+	unsigned from = 0;
+
+	if (unshare(CLONE_FILES)) {
+		log_warning("the notifier has no table of descriptors of its own: %s", strerror(errno));
+		return;
+	}
+	qsort(kept, sizeof(kept) / sizeof(kept[0]), sizeof(kept[0]), by_number);
+	for (unsigned i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+		if ((unsigned)kept[i] > from)
+			close_range(from, (unsigned)kept[i] - 1, 0);
+		from = (unsigned)kept[i] + 1;
+	}
+	if (close_range(from, ~0u, 0))
+		log_warning("the notifier keeps descriptors that it does not need: %s", strerror(errno));
+}
+
 static void *notifier_main(void *argument)
 {
 	struct notifier *n = argument;
 	uint64_t count;
 
 	pthread_setname_np(pthread_self(), "pfs-notify");
+	keep_few_descriptors(n);
 	while (!atomic_load(&n->stopping)) {
 		if (read(n->wake, &count, sizeof(count)) < 0 && errno != EINTR)
 			break;

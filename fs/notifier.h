@@ -2,7 +2,8 @@
  *
  * The one thread that tells the kernel things without being asked: names that went, namespaces that changed, pages it
  * should let go, files that became readable. It may block there on a directory that a request of ours holds, so no request
- * ever waits for it, and it ends before the loops.
+ * ever waits for it, and it ends before the loops. A process that is killed while it waits there cannot end; so it has a
+ * table of descriptors of its own, and a successor need not wait for it (docs/survival.md).
  *
  * Of records only those are told that somebody has looked at (RECORD_FLAG_KNOWN). The queue is bounded, by NOTIFIER_NAMES
  * of 48 bytes, and its memory is touched as far as it ever filled; what does not fit is dropped and counted: names are

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "fs/connection.h"
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/page_nodes.h"
@@ -207,6 +208,12 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 		fuse_reply_entry(req, &entry);
 }
 
+/* What is to go is gone: the one who did it died before it could say so. */
+static int done_before(int r)
+{
+	return r == -ENOENT && connection_resent() ? 0 : r;
+}
+
 /* unlink of a record's member checks whether the record may go, and does nothing: `rm -r` unlinks the members and then
  * removes the directory, which evicts the record at once, or refuses and leaves it whole. */
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -226,7 +233,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		                                 : -EPERM;
 	look_end(&look);
 	look_end(&dir);
-	fuse_reply_err(req, -r);
+	fuse_reply_err(req, -done_before(r));
 }
 
 /* The kernel sends the release of a file behind the back of whoever closed it, so it may still be on its way in another
@@ -267,7 +274,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		log_info("rmdir %s: %s", name, why.text);
 	look_end(&look);
 	look_end(&dir);
-	fuse_reply_err(req, -r);
+	fuse_reply_err(req, -done_before(r));
 }
 
 /* ---- reading directories ------------------------------------------------------------------------------------- */

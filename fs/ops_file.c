@@ -22,6 +22,7 @@
 #include "fs/tree.h"
 #include "fs/watch.h"
 #include "store/base/cleanup.h"
+#include "store/remnants.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
@@ -169,8 +170,10 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fuse_req_userdata(req);
 
-	if (fi->fh)
+	if (fi->fh && handles_known(fs->handles, fi->fh))
 		handles_close(fs->handles, fi->fh);
+	else if (fi->fh)
+		remnants_handle_released(fs->host, fi->fh); /* of an earlier serving process */
 	fuse_reply_err(req, 0);
 }
 
@@ -191,7 +194,7 @@ static void read_text(fuse_req_t req, struct fs *fs, uint64_t handle, size_t siz
 {
 	struct text *text = handles_take(fs->handles, handle, HANDLE_TEXT);
 
-	if (!text) { /* a handle of an earlier daemon */
+	if (!text) { /* a handle of an earlier serving process */
 		fuse_reply_err(req, ESTALE);
 		return;
 	}
@@ -268,7 +271,9 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *text, size_t size, off
 		ctl_text_write(req, ctl, text, size);
 		return;
 	}
-	if (node_unpack(ino, &node) && node.kind == NODE_LAYOUT)
+	if (fi->fh) /* a handle of an earlier serving process: what else is open for writing has none */
+		r = -ESTALE;
+	else if (node_unpack(ino, &node) && node.kind == NODE_LAYOUT)
 		r = namespaces_write_layout(fs->namespaces, node.number, (uint64_t)offset, text, size, &why);
 	if (r)
 		fuse_reply_err(req, -r);
@@ -289,8 +294,13 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct f
 	} else if ((reader = handles_take(fs->handles, fi->fh, HANDLE_EVENTS))) {
 		events = watch_poll(reader, handle) ? POLLIN | POLLRDNORM : 0;
 		handles_put(fs->handles, fi->fh);
-	} else if (handle) {
-		fuse_pollhandle_destroy(handle);
+	} else {
+		if (handle)
+			fuse_pollhandle_destroy(handle);
+		if (fi->fh && !handles_known(fs->handles, fi->fh)) { /* an earlier serving process's: an error for who sleeps there */
+			fuse_reply_err(req, ESTALE);
+			return;
+		}
 	}
 	fuse_reply_poll(req, events);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/page_nodes.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,9 @@
 #include "store/base/lock.h"
 
 #define NONE 0xffffffffu
-#define PLACE_BITS 24
+#define PLACE_BITS 16
+#define GENERATION_BITS 24
+#define GENERATION_MASK ((1u << GENERATION_BITS) - 1)
 
 _Static_assert(PAGE_NODES_MAX <= 1u << PLACE_BITS, "a place fits the number");
 _Static_assert((PAGE_NODES_MAX & (PAGE_NODES_MAX - 1)) == 0, "as many buckets as places");
@@ -18,26 +21,28 @@ struct page_node {
 	struct key key;
 	uint64_t namespace;
 	uint64_t lookups;    /* 0 = free */
-	uint32_t generation; /* of the place */
+	uint32_t generation; /* of the place; its number has the low bits */
 	uint32_t next;       /* in its bucket, or of the free ones */
 };
 _Static_assert(sizeof(struct page_node) <= 64, "as the header says");
 
 struct page_nodes {
 	struct lock lock;             /* guards everything below */
-	uint64_t seed[2];             /* constant */
+	uint64_t seed[2], epoch;      /* constant */
 	uint32_t count, used, free;   /* places used once are below `used`; list of free ones among them */
 	uint32_t hand, owed;          /* of page_nodes_surplus */
 	uint32_t bucket[PAGE_NODES_MAX]; /* place + 1 of the first, 0 = none */
 	struct page_node at[PAGE_NODES_MAX];
 };
 
-struct page_nodes *page_nodes_new(void)
+struct page_nodes *page_nodes_new(uint32_t epoch)
 {
 	struct page_nodes *n = calloc(1, sizeof(*n)); /* large: its pages come as they are used */
 
+	assert(epoch <= UINT16_MAX);
 	if (!n)
 		return NULL;
+	n->epoch = epoch;
 	digest_random(n->seed, sizeof(n->seed));
 	n->free = NONE;
 	lock_init(&n->lock, LOCK_QUEUE);
@@ -71,7 +76,7 @@ static bool same(const struct page_node *a, uint64_t namespace, const struct key
 
 static uint64_t number_of(const struct page_nodes *n, uint32_t place)
 {
-	return (uint64_t)n->at[place].generation << PLACE_BITS | place;
+	return n->epoch << (GENERATION_BITS + PLACE_BITS) | (uint64_t)(n->at[place].generation & GENERATION_MASK) << PLACE_BITS | place;
 }
 
 static struct page_node *by_number(struct page_nodes *n, uint64_t number)
@@ -79,7 +84,7 @@ static struct page_node *by_number(struct page_nodes *n, uint64_t number)
 	uint32_t place = number & ((1u << PLACE_BITS) - 1);
 
 	lock_assert_held(&n->lock);
-	if (place >= n->used || !n->at[place].lookups || n->at[place].generation != number >> PLACE_BITS)
+	if (place >= n->used || !n->at[place].lookups || number_of(n, place) != number)
 		return NULL;
 	return &n->at[place];
 }

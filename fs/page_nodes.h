@@ -6,7 +6,10 @@
  *   none -> there (page_nodes_look_up, one look-up) -> ... -> none (page_nodes_forget of the last one)
  *
  * It names a key and nothing else; where the page stands is looked up at every use. The number of a node carries a
- * generation, so that an id which the kernel has forgotten never means another page.
+ * generation, so that an id which the kernel has forgotten never means another page, and the epoch of the serving process, which
+ * alone knows it: an earlier one's is unknown.
+ *
+ *   number    epoch 16 | generation of the place 24 | place 16
  *
  * Bounded: PAGE_NODES_MAX of 64 bytes each (4 MiB), touched as they are used. The kernel forgets by itself only when it is
  * short of memory; so from PAGE_NODES_EASY on the notifier tells it to let older ones go (page_nodes_surplus), two for each
@@ -27,7 +30,7 @@
 
 struct page_nodes;
 
-struct page_nodes *page_nodes_new(void); /* NULL: no memory */
+struct page_nodes *page_nodes_new(uint32_t epoch); /* NULL: no memory */
 void page_nodes_free(struct page_nodes **nodes);
 
 /* The number (of at most 56 bits) of the node of @key in namespace number @namespace, with one look-up more; *surplus: the

@@ -39,6 +39,7 @@ struct passthrough {
 #if PFS_HAVE_PASSTHROUGH
 
 #define NOT_ASKED "the kernel has no passthrough"
+#define BACKINGS_BEFORE (1u << 20) /* numbers of an earlier serving process's that are let go of, at most */
 
 static bool ask_kernel(struct fuse_conn_info *conn)
 {
@@ -73,6 +74,13 @@ static void set_backing(struct fuse_file_info *fi, int id)
 	fi->backing_id = id;
 }
 
+/* What the kernel was given by an earlier serving process: numbers count up to @next. What is open keeps its file without them. */
+static void close_earlier(const struct fs *fs, int next)
+{
+	for (uint32_t id = next > (int)BACKINGS_BEFORE ? (uint32_t)next - BACKINGS_BEFORE : 1; id < (uint32_t)next; id++)
+		ioctl(fuse_session_fd(fs->session), FUSE_DEV_IOC_BACKING_CLOSE, &id);
+}
+
 #else
 
 #define NOT_ASKED "it takes a daemon that was built with libfuse 3.17"
@@ -92,6 +100,10 @@ static void kernel_close(const struct fs *fs, int id)
 }
 
 static void set_backing(struct fuse_file_info *fi, int id)
+{
+}
+
+static void close_earlier(const struct fs *fs, int next)
 {
 }
 
@@ -143,6 +155,8 @@ static int try_it(const struct fs *fs)
 	cleanup(closep) int file = open(fs->config->disk, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	int id = kernel_open(fs, file);
 
+	if (id > 0 && fs->resumed)
+		close_earlier(fs, id);
 	if (id > 0)
 		kernel_close(fs, id);
 	return id > 0 || (file < 0 && id == -EBADF) ? 0 : id;
@@ -154,9 +168,11 @@ void passthrough_begin(struct passthrough *p)
 
 	if (!p->fs->disk)
 		return;
-	p->began = p->on = p->asked && !r;
+	p->began = p->on = p->asked && !r && !p->fs->resumed;
 	if (p->began)
 		log_info("`raw` of records is read by the kernel, past the daemon");
+	else if (p->asked && !r)
+		log_info("`raw` of records is read through the daemon: some may be open since before the serving process died");
 	else
 		log_info("`raw` of records is read through the daemon: %s", p->asked ? reason(-r) : NOT_ASKED);
 }

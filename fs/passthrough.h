@@ -12,6 +12,9 @@
  *   last release    the kernel has let go of the file for the node before it says so: the backing ends
  *   a failure       no node begins with a backing any more until the daemon starts anew; those that have one go on
  *
+ * On a connection that a serving process has taken over nothing begins with a backing: which nodes are open so since before is not
+ * known, and the kernel would end other opens of them with EIO.
+ *
  * What is open stays readable, as any file: what it reads is the file of its opening, though that was removed meanwhile.
  *
  * Thread-safe. One lock, a leaf (LOCK_QUEUE), held for a walk over PASSTHROUGH_OPENS nodes at most; the kernel is not called

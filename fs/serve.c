@@ -23,10 +23,12 @@
 #include "fs/errands.h"
 #include "fs/fs.h"
 #include "fs/handles.h"
+#include "fs/heirlooms.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/memory_limit.h"
+#include "fs/mount.h"
 #include "fs/namespaces.h"
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
@@ -34,10 +36,22 @@
 #include "fs/requests.h"
 #include "fs/watch.h"
 #include "fs/will.h"
+#include "store/adopt.h"
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 
-#define END_MS 500 /* for taking everything apart after the last answer; SERVE_DISK_END_MS more with a disk */
+#define END_MS 500   /* for the disk, after the last answer */
+#define GIVE_MS 5000 /* for what the parent holds */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true /* it has something to say of a fault */
+#else
+#define SANITIZED false
+#endif
+
+#define HANDLES (HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS + PASSTHROUGH_OPENS)
+_Static_assert(HANDLES <= WILL_HANDLES, "each sleeper in poll(2) has its place in the will");
 
 void fs_end(struct fs *fs)
 {
@@ -164,8 +178,11 @@ static int open_host(struct fs *fs, struct why *why)
 		.disk_sync = c->durability == CONFIG_DURABILITY_DATA,
 		.disk_only = c->disk_only,
 		.disk_plain = c->disk_io == CONFIG_DISK_PLAIN,
+		.disk_late = fs->restarts > 0,
 		.disk_fault = c->disk_fault[0] ? c->disk_fault : NULL,
 		.expire_s = c->expire,
+		.last_session = &fs->will->sessions,
+		.last_serial = &fs->will->serials,
 		.events = {.context = fs,
 			.note = on_note,
 			.changed = on_changed,
@@ -202,16 +219,13 @@ __attribute__((format(printf, 2, 0))) static void log_fuse(enum fuse_log_level l
 			"fuse: %s", line);
 }
 
-static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
+/* The parts that hold no memory of clients, and know nothing of a predecessor, which may serve meanwhile. */
+static int open_parts(struct fs *fs, int listener, struct why *why)
 {
-	int r;
-
 	fs->populated = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fs->over = eventfd(0, EFD_CLOEXEC);
 	fs->leave = eventfd(0, EFD_CLOEXEC);
 	buffers_init(&fs->buffers);
-	fs->handles = handles_new(HOST_MAX_SESSIONS + FS_MAX_TEXTS + 2 * WATCH_READERS + PASSTHROUGH_OPENS);
-	fs->page_nodes = page_nodes_new();
 	fs->calls = calls_new(fs);
 	fs->notifier = notifier_new(fs);
 	fs->watch = watch_new(fs);
@@ -222,19 +236,95 @@ static int open_parts(struct fs *fs, int fuse, int listener, struct why *why)
 	fs->passthrough = passthrough_new(fs);
 	fs->carriers = carriers_new(fs);
 	fs->doorman = doorman_new(fs, listener);
-	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->handles || !fs->page_nodes || !fs->calls || !fs->notifier || !fs->watch ||
+	if (fs->populated < 0 || fs->over < 0 || fs->leave < 0 || !fs->calls || !fs->notifier || !fs->watch ||
 		!fs->requests || !fs->namespaces || !fs->errands || !fs->aside || !fs->passthrough ||
 		!fs->carriers || !fs->doorman)
 		return why_set(why, ENOMEM, "no memory or descriptors for the serving process");
-	check_budget(fs);
-	r = open_host(fs, why);
+	return 0;
+}
+
+/* The parent counts serving processes when no other one lives. */
+static int open_numbers(struct fs *fs, struct why *why)
+{
+	uint32_t epoch = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
+
+	fs->handles = handles_new(HANDLES, epoch);
+	fs->page_nodes = page_nodes_new(epoch);
+	fs->listings = (uint64_t)epoch << 48;
+	return fs->handles && fs->page_nodes ? 0 : why_set(why, ENOMEM, "no memory for the serving process");
+}
+
+/* Checked by the parent. Behind the disk's faults, whose rules name the same points. */
+static void arm_points(const struct fs *fs)
+{
+	uint32_t process = atomic_load_explicit(&fs->will->epoch, memory_order_acquire);
+
+	killpoint_rules(fs->config->crash_at, process, false, NULL);
+	killpoint_rules(fs->config->stop_at, process, true, NULL);
+}
+
+/* What the parent holds, the store, the namespaces: what is handed on and taken by none of them is let go of. */
+static int open_memory(struct fs *fs, struct why *why)
+{
+	struct heirlooms heirlooms;
+
+	keeper_send(fs->keeper, KEEPER_WAITS, "", "", 0, -1);
+	int r = heirlooms_receive(fs->keeper, GIVE_MS, &heirlooms, why);
+
+	if (r == -ECONNRESET) { /* nobody else takes the mount away */
+		atomic_store(&fs->orphaned, true);
+		mount_remove(fs->config, fs->device, true);
+	}
 	if (r)
 		return r;
-	namespaces_restore(fs->namespaces);
-	fs->populating = fs->restarts > 0; /* as the parent takes it */
-	fs_tell_populating(fs);
+	check_budget(fs);
+	r = open_numbers(fs, why);
+	if (!r)
+		r = open_host(fs, why);
+	arm_points(fs);
+	if (!r)
+		namespaces_restore(fs->namespaces, &heirlooms);
+	if (!r)
+		heirlooms_end(&heirlooms, fs->keeper);
+	fs->populating = fs->restarts + fs->upgrades > 0; /* as the parent takes it */
+	return r;
+}
+
+/* The kernel's connection: a new one, whose INIT is still to come (loop.c), or the predecessor's. -EPROTO: the mount is to be made anew. */
+static int open_connection(struct fs *fs, int fuse, struct why *why)
+{
+	enum connection_state state = connection_judge(fs->will, fs->device, why);
+
 	fuse_set_log_func(log_fuse);
-	return connection_open(fs, &fs_ops, fuse, why);
+	if (state == CONNECTION_DIFFERENT)
+		return -EPROTO;
+	int r = connection_open(fs, &fs_ops, fuse, why);
+	if (r || state == CONNECTION_NEW)
+		return r;
+	r = connection_replay(fs, why);
+	if (r)
+		return -EPROTO;
+	fs->resumed = true;
+	r = connection_resend(fuse, why);
+	killpoint(KILLPOINT_RESENT);
+	connection_wake_polls(fuse, fs->will);
+	return r;
+}
+
+/* In this order, since what is there is not to change under a request. */
+static int open_all(struct fs *fs, int fuse, int listener, bool *remount, struct why *why)
+{
+	int r = rundir_init(&fs->dir, fs->config->run_dir, fs->config->mountpoint, why);
+
+	if (!r)
+		r = open_parts(fs, listener, why);
+	if (!r)
+		r = open_memory(fs, why);
+	if (r)
+		return r;
+	r = open_connection(fs, fuse, why);
+	*remount = r == -EPROTO;
+	return r;
 }
 
 /* ---- writing down -------------------------------------------------------------------------------------------- */
@@ -252,6 +342,20 @@ static bool may_go_on(void *context, uint64_t done, uint64_t goal)
 			atomic_store(&fs->hurry, true);
 	}
 	return r == -EAGAIN && !atomic_load(&fs->hurry);
+}
+
+/* Meanwhile, by a parent that wanted another one to follow. The doorman, who has been stopped, may have heard it. */
+static bool told_to_stop(struct fs *fs)
+{
+	bool told = atomic_load(&fs->stop);
+	struct keeper_message m;
+	int fd;
+
+	while (keeper_receive(fs->keeper, &m, &fd) == 1) {
+		closep(&fd);
+		told = told || m.kind == KEEPER_STOP;
+	}
+	return told;
 }
 
 /* Nothing is served any more, and nobody else reads what the parent says, which waits as long (fs/parent.c). */
@@ -279,21 +383,27 @@ static void write_down(struct fs *fs)
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
 
+static void leave_loops(struct fs *fs, struct loops *loops)
+{
+	uint64_t one = 1;
+
+	atomic_store(&fs->leaving, true);
+	if (write(fs->leave, &one, sizeof(one)) < 0)
+		log_error("the loops cannot be told to leave: %s", strerror(errno));
+	loops_join(&loops);
+}
+
 /* The notifier first, while requests are still served: it may wait in the kernel for one of them. Then every request
  * that waits is answered, and the loops leave. */
 static void close_traffic(struct fs *fs, struct loops *loops)
 {
 	struct call *call;
-	uint64_t one = 1;
 
 	notifier_stop(fs->notifier);
 	watch_stop(fs->watch);
 	calls_close(fs->calls);
 	carriers_stop(fs->carriers);
-	atomic_store(&fs->leaving, true);
-	if (write(fs->leave, &one, sizeof(one)) < 0)
-		log_error("the loops cannot be told to leave: %s", strerror(errno));
-	loops_join(&loops);
+	leave_loops(fs, loops);
 	while ((call = calls_next(fs->calls)))
 		call->run(fs, call);
 	aside_stop(fs->aside);
@@ -301,30 +411,20 @@ static void close_traffic(struct fs *fs, struct loops *loops)
 	doorman_stop(fs->doorman);
 }
 
-static void close_parts(struct fs *fs)
+/* For an upgrade. What runs is answered; what waits, in whatever part, is the next one's, whom the kernel asks again. */
+static void hand_over(struct fs *fs, struct loops *loops)
 {
-	will_enters(fs->will, WILL_ENDING);
-	doorman_free(&fs->doorman);
-	handles_free(&fs->handles);
-	passthrough_free(&fs->passthrough);
-	aside_free(&fs->aside);
-	carriers_free(&fs->carriers);
-	errands_free(&fs->errands);
-	namespaces_free(&fs->namespaces);
-	host_free(&fs->host);
-	notifier_free(&fs->notifier);
-	watch_free(&fs->watch);
-	requests_free(&fs->requests);
-	calls_free(&fs->calls);
-	if (fs->session)
-		fuse_session_destroy(fs->session);
-	page_nodes_free(&fs->page_nodes);
-	fs->session = NULL;
-	buffers_deinit(&fs->buffers);
-	closep(&fs->populated);
-	closep(&fs->over);
-	closep(&fs->leave);
-	closep(&fs->keeper);
+	struct call *call;
+
+	will_enters(fs->will, WILL_DRAINING);
+	leave_loops(fs, loops);
+	while ((call = calls_next(fs->calls)))
+		call->run(fs, call);
+	calls_close(fs->calls); /* those that are carried give up; nobody answers them any more */
+	carriers_stop(fs->carriers);
+	aside_leave(fs->aside);
+	errands_stop(fs->errands);
+	doorman_stop(fs->doorman);
 }
 
 static void wait_for_the_end(struct fs *fs)
@@ -333,6 +433,13 @@ static void wait_for_the_end(struct fs *fs)
 
 	while (poll(&over, 1, -1) < 1)
 		;
+}
+
+/* After all threads are there: their stacks would wait for the pages. The doorman tells the parent. */
+static void begin_populating(struct fs *fs)
+{
+	host_adopted(fs->host);
+	on_populated(fs);
 }
 
 /* 0, or a negative errno with the sentence: nothing was served. */
@@ -351,6 +458,8 @@ static int serve(struct fs *fs, struct why *why)
 		r = carriers_start(fs->carriers);
 	if (!r)
 		r = loops_start(fs, &loops);
+	if (!r)
+		begin_populating(fs);
 	if (!r) {
 		will_enters(fs->will, WILL_SERVING);
 		keeper_send(fs->keeper, KEEPER_READY, "", "", 0, -1);
@@ -360,46 +469,37 @@ static int serve(struct fs *fs, struct why *why)
 	} else {
 		why_set(why, -r, "the threads of the mount cannot be started: %s", strerror(-r));
 	}
-	close_traffic(fs, loops);
+	if (!r && atomic_load(&fs->handover) && !atomic_load(&fs->stop)) {
+		hand_over(fs, loops);
+		if (!told_to_stop(fs))
+			return 0;
+	} else {
+		close_traffic(fs, loops);
+	}
 	if (!r)
 		write_down(fs);
 	return r;
 }
 
-/* Everything was answered; giving memory back that the kernel takes anyway must not keep anybody waiting: a grant that
- * is being populated takes seconds. */
-struct limit {
-	pthread_t thread;
-	int status, ms;
-	int done; /* eventfd */
-	bool running;
-};
-
-static void *limit_main(void *argument)
+/* Everything was answered; a disk that hangs must not keep anybody waiting. */
+static void *limit_main(void *status)
 {
-	struct limit *limit = argument;
-	struct pollfd done = {.fd = limit->done, .events = POLLIN};
-
-	if (poll(&done, 1, limit->ms) == 0)
-		_exit(limit->status);
-	return NULL;
+	usleep(END_MS * 1000);
+	_exit((int)(intptr_t)status);
 }
 
-static void limit_begin(struct limit *limit, int status, int ms)
+/* The process does not take itself apart: what sessions have is their clients', who live on. The channel ends with it: the next one starts
+ * then. */
+__attribute__((noreturn)) static void leave(struct fs *fs, int status)
 {
-	limit->status = status;
-	limit->ms = ms;
-	limit->done = eventfd(0, EFD_CLOEXEC);
-	limit->running = pthread_create(&limit->thread, NULL, limit_main, limit) == 0;
-}
+	pthread_t limit;
 
-static void limit_end(struct limit *limit)
-{
-	uint64_t one = 1;
-
-	if (limit->running && write(limit->done, &one, sizeof(one)) == sizeof(one))
-		pthread_join(limit->thread, NULL);
-	closep(&limit->done);
+	will_enters(fs->will, WILL_ENDING);
+	if (fs->host && pthread_create(&limit, NULL, limit_main, (void *)(intptr_t)status))
+		log_debug("the end has no limit of its own");
+	if (fs->host)
+		host_leave(fs->host, clock_now_ns() + END_MS * 1000000ull);
+	_exit(status);
 }
 
 /* What the parent handed on, of which nothing reaches a program that this one runs. */
@@ -407,7 +507,8 @@ static int inherit(struct fs *fs, const char *serve, int *fuse, int *listener, s
 {
 	int will, rest = 0;
 
-	if (sscanf(serve, "%d,%d,%d,%d,%u,%u,%n", fuse, &fs->keeper, listener, &will, &fs->device, &fs->restarts, &rest) != 6 || !rest)
+	if (sscanf(serve, "%d,%d,%d,%d,%u,%u,%u,%n", fuse, &fs->keeper, listener, &will, &fs->device, &fs->restarts, &fs->upgrades, &rest) != 7 ||
+		!rest)
 		return why_set(why, EINVAL, "--serve is what the parent says to itself, not an option for users");
 	fs->last_exit = serve + rest;
 	fcntl(*fuse, F_SETFD, FD_CLOEXEC);
@@ -415,47 +516,46 @@ static int inherit(struct fs *fs, const char *serve, int *fuse, int *listener, s
 	fcntl(*listener, F_SETFD, FD_CLOEXEC);
 	int r = will_map(will, &fs->will, why);
 	closep(&will);
-	return r ? r : will_catch(fs->will, true, why);
+	return r ? r : will_catch(fs->will, fs->config->core || SANITIZED, why);
 }
 
-int serve_run(const struct config *config)
+/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they mean. */
+static void ignore_signals(void)
 {
-	struct fs *fs = calloc(1, sizeof(*fs));
-	struct why why = WHY_INIT;
-	struct limit limit;
-	int fuse, listener, status = 0;
-
-	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by /proc/self/exe, and would be "exe" for ps and pgrep */
-	int r = fs ? inherit(fs, config->serve, &fuse, &listener, &why) : why_set(&why, ENOMEM, "no memory for the serving process");
-	if (r) {
-		log_error("%s", why.text);
-		free(fs);
-		return SERVE_EXIT_REFUSED;
-	}
 	signal(SIGPIPE, SIG_IGN);
-	/* A terminal, a service manager and timeout(1) send these to the whole group: the parent decides what they
-	 * mean. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	fs->config = config;
+}
+
+void serve_run(const struct config *config)
+{
+	struct fs *fs = calloc(1, sizeof(*fs));
+	struct why why = WHY_INIT;
+	bool remount = false;
+	int fuse, listener, r = -ENOMEM, status = 0;
+
+	prctl(PR_SET_NAME, "prefixfsd"); /* it was called by a descriptor, and would be "exe" or a number for ps and pgrep */
+	if (fs) {
+		fs->config = config;
+		r = inherit(fs, config->serve, &fuse, &listener, &why);
+	}
+	if (r) {
+		log_error("%s", fs ? why.text : "no memory for the serving process");
+		_exit(SERVE_EXIT_REFUSED);
+	}
+	ignore_signals();
 	fs->started_ns = clock_now_ns();
-	r = rundir_init(&fs->dir, config->run_dir, config->mountpoint, &why);
-	if (!r)
-		r = open_parts(fs, fuse, listener, &why);
+	r = open_all(fs, fuse, listener, &remount, &why);
 	if (!r)
 		r = serve(fs, &why);
 	if (atomic_load(&fs->orphaned))
 		status = 1;
 	if (r) {
-		log_error("%s", why.text);
-		status = SERVE_EXIT_REFUSED;
+		log_line(remount ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s", why.text);
+		status = remount ? SERVE_EXIT_REMOUNT : SERVE_EXIT_REFUSED;
 	}
 	if (atomic_load(&fs->orphaned))
 		rundir_remove(&fs->dir, true);
-	limit_begin(&limit, status, END_MS + (config->disk[0] ? SERVE_DISK_END_MS : 0));
-	close_parts(fs);
-	free(fs);
-	limit_end(&limit);
-	return status;
+	leave(fs, status);
 }

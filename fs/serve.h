@@ -7,10 +7,10 @@
 
 #include "fs/config.h"
 
-#define SERVE_DISK_END_MS 5000 /* for the jobs under way and the catalogues, where there is a disk tier */
 #define SERVE_EXIT_REFUSED 3 /* it could not begin, and would not the next time either; its last log line says why */
+#define SERVE_EXIT_REMOUNT 4 /* it could not take the mount's connection over, as its last log line says: with a new mount it can begin */
 
-/* config->serve says what it inherited. Returns the exit status: 0 after STOP or an unmount. */
-int serve_run(const struct config *config);
+/* config->serve says what it inherited. Ends the process: with status 0 after HANDOVER, STOP or an unmount. */
+__attribute__((noreturn)) void serve_run(const struct config *config);
 
 #endif

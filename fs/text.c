@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fs/client/prefixfs_abi.h"
+#include "fs/connection.h"
 #include "fs/health.h"
 #include "fs/notifier.h"
 #include "fs/page_nodes.h"
@@ -17,6 +18,8 @@
 #include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/session.h"
+#include "index/seats.h"
+#include "store/remnants.h"
 
 #define RANGES_AT_ONCE 64u
 
@@ -53,6 +56,23 @@ static const char readme[] =
 	"Of namespaces that you may not read nothing is shown here but their share of the sums.\n"
 	"Small files show one moment, that of their opening, and have size 0 in ls, as in /proc.\n";
 
+/* Whom slots are kept for. */
+static void print_remnants(const struct namespace_info *info, FILE *lines)
+{
+	struct remnant_info remnant[SEATS];
+	uint32_t n = remnants_list(info->space, remnant, SEATS);
+
+	for (uint32_t i = 0; i < n; i++) {
+		fprintf(lines, "namespace %s: %u slots are kept for ", info->name, remnant[i].slots);
+		if (remnant[i].crowd)
+			fprintf(lines, "sessions of before that shared a seat");
+		else
+			fprintf(lines, "session %" PRIu64 " of before", remnant[i].session);
+		fprintf(lines, ", for %" PRIu64 " s, until %s\n", remnant[i].age_ns / 1000000000,
+			remnant[i].watched ? "its process ends or its client says that it is done" : "its client says that it is done");
+	}
+}
+
 /* What is told about one namespace: to who does not see it, that it is not well. */
 static void print_namespace_health(
 	const struct fs *fs, const struct namespace_info *info, bool seen, FILE *lines, FILE *reasons)
@@ -70,6 +90,8 @@ static void print_namespace_health(
 		fprintf(lines, "namespace %s: backing %s, %" PRIu64 " of %" PRIu64 " granted bytes resident\n",
 			info->name, segment_backing_name(segment_backing(space_segment(info->space))),
 			report.resident_bytes, report.granted_bytes);
+	if (seen && report.remnants)
+		print_remnants(info, lines);
 	if (health_is_degraded(fs, info, &report, wrong))
 		fprintf(reasons, "%s; ", seen ? wrong : "a namespace that is not yours to see is not well");
 }
@@ -112,7 +134,8 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 	fprintf(to, "version: %s, control ABI %u\n", version_text, PFS_ABI_VERSION);
 	fprintf(to, "parent: %d\nserving: %d\nuptime_s: %" PRIu64 "\n", (int)getppid(), (int)getpid(),
 		(clock_now_ns() - fs->started_ns) / 1000000000u);
-	fprintf(to, "socket: %s/sock\nrestarts: %u\n", fs->dir.path, fs->restarts);
+	fprintf(to, "socket: %s/sock\nrestarts: %u\nupgrades: %u\n", fs->dir.path, fs->restarts, fs->upgrades);
+	fprintf(to, "after a death: %s\n", connection_survives(fs->will) && fs->config->resend ? "the mount stays" : "it is mounted anew");
 	if (fs->last_exit[0])
 		fprintf(to, "last exit: %s\n", fs->last_exit);
 	if (fs->budget.error)

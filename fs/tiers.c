@@ -46,9 +46,10 @@ static void print_disk(struct fs *fs, FILE *to)
 		d.read_bytes, d.written_bytes, d.reads, d.writes, d.read_errors, d.write_errors, d.checksum_errors);
 	fprintf(to,
 		" jobs=%" PRIu64 " memory=%" PRIu64 " io=%s direct=%s passthrough=%s catalogue_queued=%" PRIu64
-		" catalogue_dropped=%" PRIu64 " path=%s\n",
+		" catalogue_dropped=%" PRIu64 " comparing=%" PRIu64 " compared_removed=%" PRIu64 " compared_missing=%" PRIu64 " path=%s\n",
 		d.jobs, d.memory_bytes, d.uring ? "uring" : "plain", d.direct ? "yes" : "no",
-		passthrough_in_use(fs->passthrough) ? "yes" : "no", d.catalogue_queued, d.catalogue_dropped, d.path);
+		passthrough_in_use(fs->passthrough) ? "yes" : "no", d.catalogue_queued, d.catalogue_dropped,
+		d.comparing, d.compared_removed, d.compared_missing, d.path);
 }
 
 /* The lines about one namespace, which has its layout. */

@@ -227,10 +227,9 @@ static int get_record(struct look *look)
 	uint32_t cursor = look->node.record;
 	enum node_kind kind = look->node.kind;
 
-	/* The node has the low bits of the generation only. */
 	if (space_record_next(look->namespace.space, &cursor, &look->record) != 1 ||
 		look->record.number != look->node.record ||
-		(look->record.generation & NODE_GENERATION_MASK) != look->node.generation)
+		node_generation(look->record.generation, space_serial(look->namespace.space)) != look->node.generation)
 		return -ENOENT;
 	if (kind == NODE_CHECKPOINT)
 		return space_checkpoint_get(
@@ -249,9 +248,9 @@ static int fetch(struct fs *fs, struct look *look)
 	int r = 0;
 
 	if (node_is_record(kind) && !namespaces_of_low_bits(fs->namespaces, (uint32_t)number, &number))
-		return -ENOENT;
+		return fs->resumed ? -ESTALE : -ENOENT; /* perhaps a namespace's that was made anew since: to be looked up again */
 	if (kind == NODE_PAGE && !page_nodes_get(fs->page_nodes, number, &number, &look->key))
-		return -ENOENT;
+		return -ESTALE; /* an earlier serving process's: the kernel looks the name up again */
 	if (in_namespace(kind))
 		r = namespaces_get(fs->namespaces, number, &look->namespace);
 	if (r) {
@@ -325,7 +324,7 @@ static int find_record(const struct look *dir, const char *name, struct node *no
 	*node = (struct node){.kind = checkpoint ? NODE_CHECKPOINT : NODE_RECORD,
 		.number = dir->node.number,
 		.record = info.number,
-		.generation = info.generation};
+		.generation = node_generation(info.generation, space_serial(space))};
 	return 0;
 }
 

@@ -121,7 +121,7 @@ static bool walk_records(struct walk *walk, uint64_t cursor, struct walk_entry *
 		.kind = checkpoints ? NODE_CHECKPOINT : NODE_RECORD,
 		.number = walk->dir->node.number,
 		.record = label->number,
-		.generation = label->generation,
+		.generation = node_generation(label->generation, space_serial(space)),
 	};
 	entry->type = checkpoints ? S_IFLNK : S_IFDIR;
 	entry->next = walk->label_offset + FIRST_OFFSET;

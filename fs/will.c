@@ -94,10 +94,25 @@ static void forget_last_words(struct will *will)
 	atomic_store_explicit(&will->signal, 0, memory_order_relaxed);
 }
 
+/* SIGKILL is no fault of its own: it leaves no words. */
+static void count_adoption_faults(struct will *will)
+{
+	will->space[sizeof(will->space) - 1] = 0;
+	if (atomic_load(&will->phase) != WILL_ADOPTING || !atomic_load(&will->signal)) {
+		will->adoption_faults = 0;
+		return;
+	}
+	if (strcmp(will->adoption_fault, will->space) != 0)
+		will->adoption_faults = 0;
+	memcpy(will->adoption_fault, will->space, sizeof(will->adoption_fault));
+	will->adoption_faults++;
+}
+
 void will_next(struct will *will, bool remounted)
 {
 	uint32_t epoch = atomic_load_explicit(&will->epoch, memory_order_relaxed);
 
+	count_adoption_faults(will);
 	forget_last_words(will);
 	for (unsigned i = 0; i < WILL_LOOPS; i++)
 		will_ends(will, i);

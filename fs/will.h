@@ -60,13 +60,15 @@ struct will {
 	_Atomic uint32_t epoch;            /* of the serving process that lives: counts them from 1; at most 65,535 */
 	_Atomic uint32_t phase;            /* enum will_phase */
 	/* Raised before a number is given out, so that no successor gives it again. Any thread. */
-	_Atomic uint64_t sessions;         /* last number under sessions/ */
+	_Atomic uint64_t sessions;         /* of the last session, from which its number under sessions/ is made */
 	_Atomic uint64_t namespaces;       /* last number of a namespace in node ids */
 	_Atomic uint64_t serials;          /* last serial of a space */
 	/* The tick of each second raises it: a serving process in which it stands still for watchdog_s hangs, or was stopped. */
 	_Atomic uint64_t beats;
 	_Atomic uint64_t adopted_done, adopted_goal;
-	char space[WILL_NAME_BYTES];       /* being adopted; only for people */
+	char space[WILL_NAME_BYTES];       /* being adopted */
+	char adoption_fault[WILL_NAME_BYTES]; /* the namespace in whose adoption the last ones died by a fault of their own; the parent's */
+	uint32_t adoption_faults;          /* how many in a row did; 0: the last one did not */
 	struct will_loop loops[WILL_LOOPS];
 	/* The kernel's numbers of those who wait in poll(2), by place in the table of handles; 0 = nobody. The successor wakes them all:
 	 * they ask again and learn that their handle is gone. */

@@ -626,6 +626,7 @@ static int read_row(sqlite3_stmt *s, struct arrays *a, struct catalogue_row *ret
 struct reading {
 	struct catalogue_db *db;
 	const char *sql;
+	int64_t below;
 	sqlite3_stmt *s;
 	int result;
 };
@@ -634,8 +635,11 @@ static void read_next(void *context)
 {
 	struct reading *reading = context;
 
-	if (!reading->s)
+	if (!reading->s) {
 		reading->result = sqlite3_prepare_v2(reading->db->sqlite, reading->sql, -1, &reading->s, NULL);
+		if (reading->result == SQLITE_OK)
+			reading->result = sqlite3_bind_int64(reading->s, 1, reading->below);
+	}
 	if (reading->result == SQLITE_OK)
 		reading->result = sqlite3_step(reading->s);
 }
@@ -647,13 +651,15 @@ static void read_end(void *context)
 	sqlite3_finalize(reading->s);
 }
 
-/* Negative with a sentence; EINVAL: damaged. @row is called outside of the guard: it may do what it likes. */
-static int load_rows(struct catalogue_db *db, bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
+/* Those with ids below @below. Negative with a sentence; EINVAL: damaged. @row is called outside of the guard: it may do what it likes. */
+static int load_rows(struct catalogue_db *db, int64_t below, bool (*row)(void *context, const struct catalogue_row *row), void *context,
+		     struct why *why)
 {
 	struct reading reading = {
 		.db = db,
+		.below = below,
 		.sql = "SELECT id, nonce, endpoint, parent, start, consumed, pages, file_bytes, flags, generation, created,"
-		       " written, whole_id, whole_count, alias, absent, keys, file_pages FROM records ORDER BY id DESC",
+		       " written, whole_id, whole_count, alias, absent, keys, file_pages FROM records WHERE id < ?1 ORDER BY id DESC",
 	};
 	struct arrays a = {0};
 	struct catalogue_row r;
@@ -689,7 +695,7 @@ static int load_rows(struct catalogue_db *db, bool (*row)(void *context, const s
 int catalogue_db_load(struct catalogue_db *db, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		      struct why *why)
 {
-	int r = load_rows(db, row, context, why);
+	int r = load_rows(db, INT64_MAX, row, context, why);
 
 	if (r == -EINVAL) {
 		struct why why_anew = WHY_INIT;
@@ -710,7 +716,8 @@ int catalogue_db_load(struct catalogue_db *db, bool (*row)(void *context, const 
 }
 
 /* Open to read alone, with the rows there or a sentence. */
-static int look_into(struct catalogue_db *db, bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
+static int look_into(struct catalogue_db *db, int64_t below, bool (*row)(void *context, const struct catalogue_row *row), void *context,
+		     struct why *why)
 {
 	bool empty = false;
 	int result = sqlite3_open_v2(db->path, &db->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
@@ -727,10 +734,10 @@ static int look_into(struct catalogue_db *db, bool (*row)(void *context, const s
 
 	if (!r && empty)
 		r = why_set(why, EINVAL, "the catalogue %s is empty", db->path);
-	return r ? r : load_rows(db, row, context, why);
+	return r ? r : load_rows(db, below, row, context, why);
 }
 
-int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16],
+int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], uint64_t below,
 		   bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why)
 {
 	struct catalogue_db *db = calloc(1, sizeof(*db));
@@ -746,7 +753,7 @@ int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t f
 	}
 	memcpy(db->identity, identity, sizeof(db->identity));
 	memcpy(db->fingerprint, fingerprint, sizeof(db->fingerprint));
-	r = look_into(db, row, context, why);
+	r = look_into(db, below < INT64_MAX ? (int64_t)below : INT64_MAX, row, context, why);
 	db_free(db);
 	return r;
 }

@@ -66,9 +66,10 @@ int catalogue_open(const char *path, const uint8_t identity[32], const uint8_t f
  * renamed like above and made anew: it is fresh now, and the rows that @row was given are to be forgotten. Blocks. */
 int catalogue_load(struct catalogue *catalogue, bool (*row)(void *context, const struct catalogue_row *row), void *context,
 		   struct why *why);
-/* The rows of a catalogue that nobody has open, and that stays as it is (its journal's index may appear beside it): as catalogue_load.
+/* The rows with ids below @below of a catalogue that stays as it is (its journal's index may appear beside it): as catalogue_load. Also of
+ * one that is open, in any thread: what is committed. While it lasts the journal only grows.
  * ENOENT: there is none; EINVAL: it is damaged, another's or of another version; the errors of catalogue_open. Blocks. */
-int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16],
+int catalogue_look(const char *path, const uint8_t identity[32], const uint8_t fingerprint[16], uint64_t below,
 		   bool (*row)(void *context, const struct catalogue_row *row), void *context, struct why *why);
 /* A restart has compared every row with its file and queued what differs: nothing is behind from here on but what is dropped.
  * At once. catalogue_clear says it too. */
@@ -81,6 +82,8 @@ void catalogue_close(struct catalogue **catalogue, uint64_t patience_ns);
 void catalogue_limit(struct catalogue *catalogue, uint32_t queue, uint64_t wal_bytes);
 
 uint64_t catalogue_next_id(struct catalogue *catalogue); /* any thread; behind the largest there was when it was opened */
+/* None below @least is given out from here on: a predecessor gave out some that the database has not heard of. Any thread. */
+void catalogue_ids_from(struct catalogue *catalogue, uint64_t least);
 /* Any thread, any lock but a leaf; copies what it is given (one allocation). False: dropped, the catalogue is behind. Who adds
  * many at once flushes every CATALOGUE_QUEUE / 2 or so. A row of an id that is there replaces it. */
 bool catalogue_add(struct catalogue *catalogue, const struct catalogue_row *row);

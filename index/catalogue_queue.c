@@ -369,6 +369,14 @@ uint64_t catalogue_next_id(struct catalogue *c)
 	return atomic_fetch_add_explicit(&c->next_id, 1, memory_order_relaxed);
 }
 
+void catalogue_ids_from(struct catalogue *c, uint64_t least)
+{
+	uint64_t now = atomic_load(&c->next_id);
+
+	while (now < least && !atomic_compare_exchange_weak(&c->next_id, &now, least))
+		;
+}
+
 /* A change that was dropped before it was queued. */
 static void note_dropped(struct catalogue *c)
 {

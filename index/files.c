@@ -53,7 +53,6 @@ void files_set(struct tables *tables, uint32_t record, const struct file_row *ro
 	struct file_row *to = line_of(tables, record, line);
 	struct file_row now = *row;
 
-	assert(row->flags & FILES_ROW);
 	now.turn = before == LINES ? 1 : (uint16_t)(line_of(tables, record, before)->turn + 1);
 	now.record_check = (uint32_t)tables->records[record].check;
 	if (before == LINES) /* what is left there of a former record never counts again */

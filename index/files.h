@@ -12,10 +12,13 @@
  *   written, renamed           sealed, then the slots' bits                   the job's end, under the space lock
  *   trimmed, renamed           the other line, sealed                         the job's end
  *   has too much (STALE)       the other line, sealed                         when a value of it goes, in the same stay
+ *   one of a WHOLE group       STALE, until all of it is written              the job's end; the end of the group's last one
  *   record gone, reset         both unsealed, the earlier first               with the record, before the removal is given
  *   record number reused       is of no file: unsealed                        as above
  *
- * At most one trim of a record is under way, and none is given while one is: so there is one name that the row does not know, not two.
+ * At most one job that changes a record's file is under way, a write or a trim: so there is one name that the row does not know, not two.
+ * And no file is written under a name that a row still has for a file that a trim is to rename: the trim that a successor gives again would
+ * take the new file for the old one.
  *
  *   death between                      row       disk             what adoption does
  *   rename and seal                    none      the file         the record is dirty, is written anew under the same name
@@ -36,7 +39,7 @@
 
 #include "index/tables.h"
 
-#define FILES_ROW 1u    /* the file has a row */
+#define FILES_ROW 1u     /* the file has the record's row */
 #define FILES_ALIASED 2u /* some column is another's: which, its header says (TIERING_ALIAS_UNKNOWN after an adoption) */
 #define FILES_STALE 4u   /* it has values that the index no longer has: it is to be written anew, or a start would find them again */
 
@@ -54,14 +57,15 @@ struct file_row {
 };
 _Static_assert(sizeof(struct file_row) == 64, "one cache line");
 
-/* @row, with FILES_ROW, is what counts from here on; its turn, record_check and check are filled in here. The record is sealed. */
+/* @row is what counts from here on; its turn, record_check and check are filled in here. The record is sealed. */
 void files_set(struct tables *tables, uint32_t record, const struct file_row *row);
 void files_clear(struct tables *tables, uint32_t record);
 /* The row of @record, as it is until the next files_set or files_clear of it; NULL: none, or of another record that had the number. */
 const struct file_row *files_get(const struct tables *tables, uint32_t record);
 
-/* One store each. Set after files_set; cleared before the value changes, leaves the slot, or the row goes: a slot whose bit is missing
- * is written once more, which is the worst that a death does to it. */
+/* One store each. Set after files_set; cleared before the value changes, moves to a place, or the row goes: a slot whose bit is missing
+ * is written once more, which is the worst that a death does to it. The bit of a slot without a value means nothing to a successor, who
+ * takes it out: a value that is let go is free first. */
 void files_set_clean(struct tables *tables, uint32_t slot, bool clean);
 static inline bool files_is_clean(const struct tables *tables, uint32_t slot)
 {

@@ -423,9 +423,19 @@ uint32_t index_record_last_use(const struct index *index, uint32_t record);
 
 /* Builds the empty index from the tables alone. What was not committed goes: its entries are quarantined with their group
  * (their clients live on and may still be writing), its groups LOST. Entries that were being made or freed are free
- * afterwards and not sunk: the caller looks at the entries of its grants and at its places next. Takes as long as there are
- * granted entries and places that were used; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
+ * afterwards and not sunk: the caller looks at the entries of its grants and at its places next. The clock of uses goes on from the
+ * tables' header, and a record was last used as long ago in ticks as it was in seconds. Takes as long as there are granted entries
+ * and places that were used; runs before anyone else knows the index. EINVAL: more names than max_pages; ENOMEM. */
 int index_rebuild(struct index *index, struct why *why);
+/* @seen is told about every 65,536 entries how many index_rebuild has looked at; NULL: nobody wants to know. */
+void index_watch_rebuild(struct index *index, void (*seen)(void *context, uint64_t entries), void *context);
+/* What it came across. */
+struct index_rebuilt {
+	uint64_t entries;      /* looked at */
+	uint64_t torn_entries; /* being made, or contradicting the rest: free now */
+	uint64_t torn_records, torn_groups;
+};
+void index_rebuilt(const struct index *index, struct index_rebuilt *ret);
 /* One line per record and per value, sorted, without numbers that a rebuild may change: two indices with the same
  * content describe themselves alike. Committed content only. For tests. */
 int index_describe(struct index *index, FILE *to);

@@ -29,6 +29,7 @@
 #include "index/index.h"
 #include "index/keymap.h"
 #include "index/policy.h"
+#include "store/base/killpoint.h"
 
 #define WORD_NONE 0xffffffffu
 #define WORD_PREPARED 0x80000000u /* not settled: committed only if its entry's group is */
@@ -77,6 +78,9 @@ struct index {
 	void *on_loss_context;
 	enum index_why why; /* of what goes in the call under way */
 	bool rebuilding;
+	struct index_rebuilt rebuilt; /* rebuild.c */
+	void (*seen)(void *context, uint64_t entries);
+	void *seen_context;
 	bool adopting;       /* records may be in no order and have idle pages at their end: from index_adopt to the end of a settle */
 	uint32_t settle_at;  /* adopt.c: the record from which uses are still to be carried up, INDEX_NONE */
 	struct loss {
@@ -356,7 +360,9 @@ static inline void entry_fill(struct index *index, uint32_t entry, const struct 
 	e->share = (uint8_t)share;
 	e->group = group;
 	e->state = ENTRY_VALUE;
+	killpoint(KILLPOINT_PUT_ENTRY);
 	tables_seal_entry(e, entry);
+	killpoint(KILLPOINT_PUT_SEALED);
 }
 
 /* ---- value.c ------------------------------------------------------------------------------------------------- */

@@ -21,15 +21,19 @@
 
 /* ---- 1. groups and records ------------------------------------------------------------------------------------- */
 
-static void groups_load(struct tables *tables)
+static void groups_load(struct index *index)
 {
+	struct tables *tables = index->tables;
+
 	for (uint32_t g = 0; g < tables->group_capacity; g++) {
 		uint32_t state = tables_group_state(tables, g);
 
 		if (state == GROUP_FREE)
 			continue;
-		if (!tables_group_intact(tables, g) || state > GROUP_LOST)
-			atomic_store_explicit(&tables->groups[g].state, GROUP_FREE, memory_order_release);
+		if (tables_group_intact(tables, g) && state <= GROUP_LOST)
+			continue;
+		atomic_store_explicit(&tables->groups[g].state, GROUP_FREE, memory_order_release);
+		index->rebuilt.torn_groups++;
 	}
 }
 
@@ -53,18 +57,53 @@ static bool record_usable(const struct index *index, uint32_t number)
 	       tables_record_intact(index->tables, number);
 }
 
+/* The entry of a record that is none any more, or not yet. */
+static void record_reject(struct index *index, uint32_t number)
+{
+	struct record_entry *t = record_table(index, number);
+
+	if (!t->flags)
+		return;
+	index->rebuilt.torn_records += t->generation == index->era;
+	__atomic_store_n(&t->flags, 0, __ATOMIC_RELEASE);
+}
+
+/* How the header's clock has ticks for seconds. */
+struct ticks {
+	uint32_t tick, second; /* now; the predecessor's last */
+	uint64_t num, den;     /* ticks for a second: at least one, so that what was used in another second is told apart */
+};
+
+static struct ticks ticks_of(const struct index *index)
+{
+	const struct tables_header *h = index->tables->header;
+	uint32_t tick = (uint32_t)(h->clock >> 32), second = (uint32_t)h->clock;
+	uint64_t span = second > h->created_s ? second - h->created_s : 0;
+
+	if (!h->clock) /* nothing was ever used */
+		return (struct ticks){index->now_s, index->now_s, 1, 1};
+	return (struct ticks){tick, second, tick > span && span ? tick : 1, tick > span && span ? span : 1};
+}
+
+static uint32_t tick_of(const struct ticks *ticks, uint32_t second)
+{
+	uint32_t age = (int32_t)(ticks->second - second) > 0 ? ticks->second - second : 0;
+	uint64_t back = age * ticks->num / ticks->den; /* 32 bits by 32 bits */
+
+	return ticks->tick - (uint32_t)(back < INDEX_TICK_SPAN ? back : INDEX_TICK_SPAN);
+}
+
 static int records_load(struct index *index, struct why *why)
 {
+	const struct ticks ticks = ticks_of(index);
 	struct tables *tables = index->tables;
 	uint32_t top = tables->header->records_high;
 
 	if (top > tables->record_capacity)
 		top = tables->record_capacity;
-	while (top && !record_usable(index, top - 1)) {
-		if (tables->records[top - 1].flags)
-			tables->records[top - 1].flags = 0;
-		top--;
-	}
+	for (; top && !record_usable(index, top - 1); top--)
+		record_reject(index, top - 1);
+	index->tick = ticks.tick + 1;
 	index->record_top = 0;
 	for (uint32_t n = 0; n < top; n++) {
 		uint32_t number = record_take_number(index);
@@ -73,14 +112,13 @@ static int records_load(struct index *index, struct why *why)
 
 		assert(number == n);
 		if (!record_usable(index, n)) {
-			if (t->flags)
-				__atomic_store_n(&t->flags, 0, __ATOMIC_RELEASE);
+			record_reject(index, n);
 			continue;
 		}
 		if (!record_make_block(index, r, t->pages))
 			return why_set(why, ENOMEM, "no room for the %u pages of record %u", t->pages, n);
 
-		uint32_t use = (int32_t)(t->last_use_s - index->now_s) > 0 ? index->now_s : t->last_use_s;
+		uint32_t use = tick_of(&ticks, t->last_use_s);
 
 		r->state = RECORD_FILLING;
 		r->pages = (uint16_t)t->pages;
@@ -101,6 +139,7 @@ static int records_load(struct index *index, struct why *why)
 
 /* ---- 2. entries ------------------------------------------------------------------------------------------------ */
 
+#define SEEN_ENTRIES 65536u
 #define LOAD_AHEAD 16u /* entries between two stages of fetching what load_value reads */
 
 static bool pool_entry(const struct index *index, uint32_t entry)
@@ -225,11 +264,14 @@ static void load_entry(struct index *index, uint32_t n, uint32_t end)
 	const struct entry *e = &tables->entries[n];
 
 	prefetch_place(index, n, end);
+	if (++index->rebuilt.entries % SEEN_ENTRIES == 0 && index->seen)
+		index->seen(index->seen_context, index->rebuilt.entries);
 	if (e->state == ENTRY_FREE || e->state == ENTRY_QUARANTINED ||
 		(e->state == ENTRY_VALUE && load_value(index, n)))
 		return;
 	bool written = e->state == ENTRY_VALUE && tables_entry_intact(tables, n) && !group_committed(tables, e->group);
 
+	index->rebuilt.torn_entries += !written;
 	tables_entry_set_state(tables, n, written ? ENTRY_QUARANTINED : ENTRY_FREE);
 }
 
@@ -630,8 +672,7 @@ static void tree_load(struct index *index)
 
 static int rebuild(struct index *index, struct why *why)
 {
-	index->tick = index->now_s + 1;
-	groups_load(index->tables);
+	groups_load(index);
 	int error = records_load(index, why);
 
 	if (error)
@@ -656,4 +697,16 @@ int index_rebuild(struct index *index, struct why *why)
 
 	index->rebuilding = false;
 	return error;
+}
+
+void index_watch_rebuild(struct index *index, void (*seen)(void *context, uint64_t entries), void *context)
+{
+	index->seen = seen;
+	index->seen_context = context;
+}
+
+void index_rebuilt(const struct index *index, struct index_rebuilt *ret)
+{
+	lock_assert_held(index->guard);
+	*ret = index->rebuilt;
 }

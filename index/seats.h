@@ -77,6 +77,12 @@ static inline void seats_use(struct tables *tables, uint32_t slot, uint32_t numb
 		__atomic_store_n(&tables->users[slot], with, __ATOMIC_RELEASE);
 }
 
+/* What seat @number used of @slot has ended; others' bits stay. One store. */
+static inline void seats_take_out(struct tables *tables, uint32_t slot, uint32_t number)
+{
+	__atomic_store_n(&tables->users[slot], tables->users[slot] & ~(1ull << number), __ATOMIC_RELEASE);
+}
+
 /* Nobody uses @slot any more: before its entry becomes ENTRY_FREE. */
 static inline void seats_clear(struct tables *tables, uint32_t slot)
 {

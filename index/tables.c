@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define TABLES_VERSION 4u
 #define TABLES_ALIGN 4096u
 
 static uint64_t check_word(uint64_t check, uint64_t word)
@@ -96,6 +95,11 @@ size_t tables_bytes(const struct tables_config *config)
 	return tables_place(&tables, NULL);
 }
 
+void tables_seal_header(struct tables_header *header)
+{
+	__atomic_store_n(&header->check, header_check(header), __ATOMIC_RELEASE);
+}
+
 void tables_format(struct tables *tables, void *memory, const struct tables_config *config)
 {
 	assert(config->entries % TABLES_GRANT_ENTRIES == 0 && config->entries <= TABLES_MAX_ENTRIES);
@@ -122,7 +126,7 @@ void tables_format(struct tables *tables, void *memory, const struct tables_conf
 	h->segment_bytes = config->segment_bytes;
 	memcpy(h->identity, config->identity, sizeof(h->identity));
 	memcpy(h->fingerprint, config->fingerprint, sizeof(h->fingerprint));
-	__atomic_store_n(&h->check, header_check(h), __ATOMIC_RELEASE);
+	tables_seal_header(h);
 }
 
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why)
@@ -137,7 +141,7 @@ int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *w
 			(unsigned long long)TABLES_MAGIC);
 	if (h->version != TABLES_VERSION)
 		return why_set(
-			why, EINVAL, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
+			why, EPROTO, "tables have version %u, this program knows %u", h->version, TABLES_VERSION);
 	if (h->check != header_check(h))
 		return why_set(why, EINVAL, "the header of the tables has check %#llx, its content %#llx",
 			(unsigned long long)h->check, (unsigned long long)header_check(h));

@@ -136,6 +136,7 @@ struct grant_entry {
 _Static_assert(sizeof(struct grant_entry) == 64, "one cache line");
 
 #define TABLES_MAGIC 0x5046535441423031ull /* "PFSTAB01" */
+#define TABLES_VERSION 4u /* that is written, and the only one that is read */
 
 struct tables_header { /* first page */
 	uint64_t magic;
@@ -181,8 +182,11 @@ struct tables_config {
 size_t tables_bytes(const struct tables_config *config);
 /* Lays empty tables out in @memory, which is tables_bytes() long, zero-filled, page-aligned and stays the caller's. */
 void tables_format(struct tables *tables, void *memory, const struct tables_config *config);
-/* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit. */
+/* Finds tables in @memory that an earlier process formatted. EINVAL when header or sizes do not fit, EPROTO: of another version. */
 int tables_open(struct tables *tables, void *memory, size_t bytes, struct why *why);
+
+/* The header's check is right from here on. For tables_format, and whoever damages tables on purpose. */
+void tables_seal_header(struct tables_header *header);
 
 enum tables_kind {
 	TABLES_KIND_HEADER = 1,

@@ -10,7 +10,10 @@
  *   5. seats: those whose process is gone are settled, the others hold  remnants_adopt
  *   6. outcomes of put plans, free numbers of groups                    outcomes_adopt
  *   7. with a disk: its lock; rows of files, clean bits, places, owed trims; a place that no row covers goes     tiering_adopt
- *   8. the budget: grants as they are; what was populating is populated anew; the rest of the floor is cut
+ *   8. the budget: grants as they are
+ *
+ * When all namespaces are there: what was populating is populated anew, the rest of the floors is cut (host_adopted): not before, or one
+ * of them would cut what another one has.
  *
  * Each step may be cut off by a death and done again from the beginning: 2, 3 and 7 only free what holds nothing or free it again, 5 is
  * seats_leave, words, seats_free in this order. No descriptor, no counter and nothing on the disk changes before step 7.
@@ -25,7 +28,7 @@
 
 struct adopt_session { /* a process of before that may still live */
 	uint64_t number;
-	int pidfd;         /* taken over; -1: none is held, and nothing but the client itself settles its seat */
+	int pidfd;         /* taken over, on failure too; -1: none is held, and nothing but the client itself settles its seat */
 };
 
 struct adopt_report {
@@ -51,19 +54,22 @@ struct adoption {
 };
 
 /* Makes the namespace from what is there. Refusals, each with its sentence; nothing is left of the attempt and the caller makes it anew:
- *   EPROTO    "tables have version 5, this program knows 3 to 4"
+ *   EPROTO    "tables have version 5, this program knows 4"
  *   ESTALE    "the segment is not the one that the tables are of"
  *   EXDEV     "the tables are of identity and layout <fingerprint>, the namespace of <fingerprint>"
- *   EINVAL    the header's check; lengths; places where there is no disk any more; a segment that is shorter, unsealed, or of another backing
- *             than the tables say
+ *   EINVAL    the header's check; lengths; places where no disk is asked for any more; a segment that is shorter or longer than the tables
+ *             say, or not sealed
  * Not refusals: ENOMEM (the process ends and is started again: memory may be there then), ENOSPC (floors over the budget), and what
  * host_space_create says. */
 int host_space_adopt(struct host *host, struct adoption *adoption, struct space **ret, struct adopt_report *report, struct why *why);
+/* All namespaces that are to be adopted are there: memory begins to be populated, by which whatever maps or unmaps in this process waits for
+ * tens of milliseconds. In the first thread; requests may be served already. */
+void host_adopted(struct host *host);
 /* This process ends, and another one may follow: ends the disk's jobs, closes its rings and catalogues, until @deadline_ns. Sessions, plans,
  * quarantine and tables stay as they are: their clients live on. Instead of host_free, which takes all that apart and would hand out
  * tomorrow what a client writes to today; the memory is the kernel's business. The daemon ends in no other way. */
 void host_leave(struct host *host, uint64_t deadline_ns);
-/* Would an error of it mean: make it anew? */
+/* Would @error, which host_space_adopt returned, mean: make it anew? */
 bool adopt_refused(int error);
 /* Version of the tables in @fd, 0 where it is no tables. One read. */
 uint32_t adopt_tables_version(int fd);

@@ -4,6 +4,7 @@
  */
 #include "store/host_private.h"
 
+#include "store/remnants.h"
 #include "store/tiering.h"
 #include "store/victim.h"
 
@@ -28,9 +29,10 @@ void balance_hunger(struct space *space, uint32_t class_index, uint32_t share, u
 
 /* ---- giving back --------------------------------------------------------------------------------------------- */
 
+/* Of before too: who mapped the segment is to find its own bytes there. */
 static bool attached(const struct space *space)
 {
-	return space->attached != NULL;
+	return space->attached != NULL || remnants_any(space);
 }
 
 /* What the namespace has above its floor; 0 while a session is attached. */

@@ -70,6 +70,14 @@ enum budget_answer budget_take(struct budget *b, uint64_t floor, uint64_t grante
 	return answer;
 }
 
+void budget_force(struct budget *b, uint64_t floor, uint64_t granted, uint64_t bytes)
+{
+	lock_take(&b->lock);
+	b->granted += bytes;
+	b->reserved += larger(floor, granted + bytes) - larger(floor, granted);
+	lock_drop(&b->lock);
+}
+
 void budget_give(struct budget *b, uint64_t floor, uint64_t granted, uint64_t bytes)
 {
 	uint64_t less = larger(floor, granted) - larger(floor, granted - bytes);

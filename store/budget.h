@@ -39,6 +39,8 @@ enum budget_answer {
 };
 /* A namespace of @floor that has @granted takes @bytes more. */
 enum budget_answer budget_take(struct budget *budget, uint64_t floor, uint64_t granted, uint64_t bytes);
+/* It has them already, whatever that leaves to others: what is held above floors is owed. */
+void budget_force(struct budget *budget, uint64_t floor, uint64_t granted, uint64_t bytes);
 void budget_give(struct budget *budget, uint64_t floor, uint64_t granted, uint64_t bytes); /* and gives them back */
 
 struct budget_report {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -123,7 +124,9 @@ static void end(struct disk *disk, bool ops_too)
 		disk_worker_end(&disk->worker[i]);
 	if (disk->ops && ops_too)
 		disk->ops->table->free(&disk->ops);
-	closep(&disk->lock_fd); /* and the lock goes */
+	if (disk->lock_fd >= 0)
+		flock(disk->lock_fd, LOCK_UN); /* rings that are gone keep it open for a moment */
+	closep(&disk->lock_fd);
 	closep(&disk->fd);
 	lock_destroy(&disk->lock);
 	free(disk->path);
@@ -144,6 +147,9 @@ int disk_new(const struct disk_config *config, struct disk **ret, struct why *wh
 	disk->fd = disk->lock_fd = -1;
 	disk->durability = config->durability;
 	disk->look_only = config->look_only;
+	if (getrandom(&disk->temporary_first, sizeof(disk->temporary_first), 0) < 0)
+		disk->temporary_first = (uint32_t)clock_now_ns();
+	atomic_store(&disk->temporary, disk->temporary_first);
 	lock_init(&disk->lock, LOCK_QUEUE);
 	r = take_directory(disk, config->path, why);
 	if (!r) {

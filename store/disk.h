@@ -100,7 +100,7 @@ const char *disk_dir_path(const struct disk_dir *dir);
 struct disk_listing {
 	unsigned part, parts; /* all: 0 of 1 */
 	bool sizes;           /* with lengths and times, a stat each; else both are 0 */
-	bool clear;           /* what writes that a death ended left is removed: before the first job alone */
+	bool clear;           /* what writes that a death ended left is removed */
 };
 /* Calls @file for every record file by name. False from @file stops. Negative errno with a sentence. Blocks. */
 int disk_dir_list(struct disk_dir *dir, const struct disk_listing *what,

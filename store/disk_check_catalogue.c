@@ -296,7 +296,7 @@ static void look(struct rows *rows, const char *path)
 {
 	const struct layout *l = rows->space->layout;
 	struct why why = WHY_INIT;
-	int r = catalogue_look(path, l->identity, l->fingerprint, compare_row, rows, &why);
+	int r = catalogue_look(path, l->identity, l->fingerprint, UINT64_MAX, compare_row, rows, &why);
 
 	if (r)
 		tell(rows, &why);

@@ -79,6 +79,14 @@ static bool is_temporary(const char *name)
 	return record_file_parse_name(whole, &consumed, &key);
 }
 
+/* Of a name that is_temporary: did this process give it? */
+static bool is_own_temporary(struct disk *disk, const char *name)
+{
+	uint32_t number = (uint32_t)strtoul(strstr(name, ".rec.") + 5, NULL, 10);
+
+	return number - disk->temporary_first <= atomic_load(&disk->temporary) - disk->temporary_first;
+}
+
 /* ---- listing --------------------------------------------------------------------------------------------------------- */
 
 /* Calls @name for each entry of the folder @fd; false from it stops. 0, 1 = stopped, or a negative errno. */
@@ -139,7 +147,7 @@ static bool list_name(void *context, int fd, const char *name)
 	uint64_t consumed;
 	struct key key;
 
-	if (l->what->clear && is_temporary(name))
+	if (l->what->clear && is_temporary(name) && !is_own_temporary(l->dir->disk, name))
 		ops->table->unlink(ops, fd, name); /* one that stays is looked at again next time */
 	if (!record_file_parse_name(name, &consumed, &key))
 		return true;

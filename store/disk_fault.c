@@ -116,12 +116,12 @@ int disk_ops_fault_check(const char *spec, struct why *why)
 static void arm_points(const struct fault_spec *spec)
 {
 	for (unsigned i = 0; i < KILLPOINTS; i++)
-		killpoint_arm(i, 0);
+		killpoint_arm(i, 0, false);
 	for (unsigned i = 0; i < spec->rules; i++) {
 		const struct fault_rule *rule = &spec->rule[i];
 
 		if (rule->operation != FAULT_ANY && rule->operation >= DISK_OPS)
-			killpoint_arm(rule->operation - DISK_OPS, rule->when == FAULT_ALWAYS ? 1 : rule->n);
+			killpoint_arm(rule->operation - DISK_OPS, rule->when == FAULT_ALWAYS ? 1 : rule->n, false);
 	}
 }
 
@@ -555,6 +555,13 @@ static void fault_queue_free(struct disk_ops_queue **queue)
 	free(q);
 }
 
+static int fault_queue_keep(struct disk_ops_queue *queue, int fd)
+{
+	struct fault_queue *q = queue_of(queue);
+
+	return below(q)->queue_keep(q->under, fd);
+}
+
 static int fault_buffer_add(struct disk_ops_queue *queue, void *memory, uint64_t bytes)
 {
 	struct fault_queue *q = queue_of(queue);
@@ -721,6 +728,7 @@ static const struct disk_ops_table table = {
 	.unlink = fault_unlink,
 	.queue_new = fault_queue_new,
 	.queue_free = fault_queue_free,
+	.queue_keep = fault_queue_keep,
 	.buffer_add = fault_buffer_add,
 	.buffer_drop = fault_buffer_drop,
 	.start = fault_start,

@@ -66,6 +66,10 @@ struct disk_ops_table {
 	/* ---- transfers ---- */
 	int (*queue_new)(struct disk_ops *ops, struct disk_ops_queue **ret, struct why *why);
 	void (*queue_free)(struct disk_ops_queue **queue); /* nothing is under way */
+	/* Keeps the open file of @fd open until the last transfer of the queue has ended in the kernel, also when the process is killed:
+	 * a lock on it is held as long. Before the first transfer, once. Plain: nothing to do, a thread inside a call keeps all that
+	 * its process has open. */
+	int (*queue_keep)(struct disk_ops_queue *queue, int fd);
 	/* Registers [memory, +bytes), at most 1 GiB, for transfers of this queue: a number for disk_io.buffer; negative: it
 	 * cannot be, and transfers do without. Only while nothing that uses the number is under way. */
 	int (*buffer_add)(struct disk_ops_queue *queue, void *memory, uint64_t bytes);

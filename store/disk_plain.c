@@ -52,6 +52,13 @@ static void plain_queue_free(struct disk_ops_queue **queue)
 	free(q);
 }
 
+static int plain_queue_keep(struct disk_ops_queue *queue, int fd)
+{
+	(void)queue;
+	(void)fd;
+	return 0;
+}
+
 static int plain_buffer_add(struct disk_ops_queue *queue, void *memory, uint64_t bytes)
 {
 	return -EOPNOTSUPP;
@@ -162,6 +169,7 @@ static const struct disk_ops_table table = {
 	DISK_FILES_ENTRIES,
 	.queue_new = plain_queue_new,
 	.queue_free = plain_queue_free,
+	.queue_keep = plain_queue_keep,
 	.buffer_add = plain_buffer_add,
 	.buffer_drop = plain_buffer_drop,
 	.start = plain_start,

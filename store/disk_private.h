@@ -247,6 +247,7 @@ struct disk {
 	bool look_only;
 	_Atomic uint32_t jobs;
 	_Atomic uint32_t temporary;  /* numbers of temporary files */
+	uint32_t temporary_first;    /* before this process's first one, by chance: others are what a death left */
 	_Atomic uint64_t give_up_ns; /* from then on no transfer is started */
 	struct disk_counters counters;
 	struct lock lock;            /* LOCK_QUEUE */

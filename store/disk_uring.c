@@ -136,6 +136,12 @@ static void uring_queue_free(struct disk_ops_queue **queue)
 	free(q);
 }
 
+/* A ring lets go of its files when its last request has ended. */
+static int uring_queue_keep(struct disk_ops_queue *queue, int fd)
+{
+	return io_uring_register_files(&queue_of(queue)->ring, &fd, 1);
+}
+
 /* ---- registered memory ------------------------------------------------------------------------------------------ */
 
 static int register_piece(struct uring_queue *q, uint32_t number, void *memory, uint64_t bytes)
@@ -407,6 +413,7 @@ static const struct disk_ops_table table = {
 	DISK_FILES_ENTRIES,
 	.queue_new = uring_queue_new,
 	.queue_free = uring_queue_free,
+	.queue_keep = uring_queue_keep,
 	.buffer_add = uring_buffer_add,
 	.buffer_drop = uring_buffer_drop,
 	.start = uring_start,

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/base/clock.h"
 
@@ -154,6 +155,9 @@ static int make(struct disk_worker *w, struct why *why)
 
 	if (r)
 		return r;
+	r = ops->table->queue_keep(w->queue, w->disk->lock_fd);
+	if (r)
+		return why_set(why, -r, "a ring of the disk tier cannot keep the lock of %s: %s", w->disk->path, strerrordesc_np(-r));
 	w->pieces = calloc(DISK_BUFFERS, sizeof(*w->pieces));
 	r = w->pieces ? disk_tasks_new(w) : -ENOMEM;
 	if (r)

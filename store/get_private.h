@@ -70,8 +70,8 @@ struct wanted {
 struct get_plan {
 	struct holding holding;
 	struct vec32 pins;
-	/* with a disk tier */
 	struct vec32 slots;    /* held until the end */
+	/* with a disk tier */
 	struct wanted *wanted; /* [keys of the range][columns of the handle], then the row's classes; during the transfer */
 	uint32_t wanted_capacity;
 };
@@ -91,6 +91,8 @@ static inline void bit_set(struct vec32 *bits, uint32_t i)
 uint32_t handle_release_behind(struct session *session, struct handle *handle, uint32_t key);
 /* Gives every pin back. */
 void handle_release_all(struct session *session, struct handle *handle);
+/* Gives the slots that a plan holds back. In steps under the lock, which is not held. */
+void plan_unhold(struct session *session, struct vec32 *slots);
 /* Ends a handle that was taken out of the table: no pin is left; its memory is kept or freed. */
 void handle_retire(struct session *session, struct handle *handle);
 
@@ -110,9 +112,7 @@ bool transfer_tiers_reserve(struct get_transfer *call, const struct handle *hand
 void transfer_tiers_begin(struct get_transfer *call);
 int transfer_tiers_step(struct get_transfer *call, struct why *why);
 void transfer_tiers_undo(struct get_transfer *call);
-/* Gives the slots that a plan holds back. In steps under the lock, which is not held; so do all that follow. */
-void plan_unhold(struct session *session, struct vec32 *slots);
-/* Detaches what was begun ahead for keys before @key. */
+/* Detaches what was begun ahead for keys before @key. In steps under the lock, which is not held; so does what follows. */
 void handle_detach(struct session *session, struct handle *handle, uint32_t key);
 /* Gives all that a handle has of the disk tier's back. */
 void handle_tiers_end(struct session *session, struct handle *handle);

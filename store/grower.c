@@ -5,12 +5,14 @@
  * sizes and namespaces. One thread, jobs in order.
  */
 #include "store/host_private.h"
+#include "store/seating.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "store/base/clock.h"
+#include "store/remnants.h"
 #include "store/tiering.h"
 
 #define GROWER_IDLE_NS 1000000000ull /* a wait ends after this and looks again: nothing waits without a deadline */
@@ -55,9 +57,10 @@ static void grower_grant(struct grower *g, const struct grower_job *job)
 	int r = 0;
 
 	index_make_entries_present(job->space->index, job->first_entry, job->slots);
+	seating_make_present(job->space, job->first_entry, job->slots);
 	if (job->populate)
 		r = segment_populate_on_node(job->space->segment, job->offset, job->length, g->threads, job->node, NULL, &why);
-	if (r)
+	if (r && !remnants_any(job->space)) /* a client of before may know it */
 		segment_punch(job->space->segment, job->offset, job->length, &why); /* nobody knows the range yet */
 	space_grant_done(job->space, job->grant, r, job->prewarm ? job->length : 0);
 	if (!r && job->space->tiering)

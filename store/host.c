@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
 
@@ -28,6 +29,8 @@ int host_new(const struct host_config *config, struct host **ret, struct why *wh
 	if (!host)
 		return why_set(why, ENOMEM, "no memory for the host's tables");
 	host->config = *config;
+	host->last_serial = config->last_serial ? config->last_serial : &host->own_serial;
+	host->last_session = config->last_session ? config->last_session : &host->own_session;
 	lock_init(&host->lock, LOCK_HOST);
 	lock_cond_init(&host->gone);
 	budget_init(&host->budget, config->memory_bytes);
@@ -247,6 +250,19 @@ void host_space_gone(struct space *space)
 	lock_drop(&host->lock);
 }
 
+int host_list(struct host *host, struct space *space, struct why *why)
+{
+	lock_take(&host->lock);
+	int r = host_may_create(host, space->name, space->layout, why);
+
+	if (!r) {
+		host->spaces[host->space_count++] = space_ref(space);
+		space->listed = true;
+	}
+	lock_drop(&host->lock);
+	return r;
+}
+
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why)
 {
@@ -262,7 +278,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 			r = await_going(host, name, layout, why);
 			r = r ? r : host_may_create(host, name, layout, why); /* the lock was not held meanwhile */
 		}
-		serial = r ? 0 : ++host->last_serial;
+		serial = r ? 0 : (uint32_t)(atomic_fetch_add(host->last_serial, 1) + 1);
 		lock_drop(&host->lock);
 	}
 	if (r) {
@@ -272,13 +288,7 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 	r = space_new(host, name, serial, layout, access, &space, why);
 	if (r)
 		return r;
-	lock_take(&host->lock);
-	r = host_may_create(host, name, space->layout, why); /* somebody may have been faster */
-	if (!r) {
-		host->spaces[host->space_count++] = space_ref(space);
-		space->listed = true;
-	}
-	lock_drop(&host->lock);
+	r = host_list(host, space, why); /* somebody may have been faster */
 	if (!r && space->tiering)
 		r = tiering_save_space(space, why);
 	if (r) {
@@ -286,9 +296,12 @@ int host_space_create(struct host *host, const char *name, struct layout *layout
 		space_unref(&space);
 		return r;
 	}
+	killpoint(KILLPOINT_SPACE_MADE);
 	if (host->config.events.keep) {
 		host->config.events.keep(host->config.events.context, "segment", name, serial, segment_fd(space->segment));
+		killpoint(KILLPOINT_SPACE_SEGMENT);
 		host->config.events.keep(host->config.events.context, "tables", name, serial, space->tables_fd);
+		killpoint(KILLPOINT_SPACE_TABLES);
 	}
 	space_note(space, &(struct host_event){.kind = HOST_EVENT_SPACE_CREATED});
 	*ret = space;

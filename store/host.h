@@ -8,6 +8,7 @@
 #ifndef PREFIXFS_STORE_HOST_H
 #define PREFIXFS_STORE_HOST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -104,14 +105,17 @@ struct host_config {
 	bool disk_sync;             /* durability: data is synced before a file counts */
 	bool disk_only;             /* memory is intake alone: everything is written at once and leaves when it is not in use */
 	bool disk_plain;            /* without io_uring */
+	bool disk_late;             /* a serving process has died before: its lock may come too late */
 	const char *disk_fault;     /* disk_ops_fault_new specification, or NULL */
 	struct disk_ops *disk_ops;  /* for tests: what the engine is to use, its own from then on; or NULL */
 	uint64_t expire_s;          /* a record that was not used for so long goes; 0 = never */
+	/* The last numbers that were given out, by whoever was host here before too; raised before one is. NULL: counted from 1. Borrowed. */
+	_Atomic uint64_t *last_session, *last_serial;
 	struct host_events events;
 };
 
 /* Where disk_path cannot be used there is no disk tier and host_disk_report says why: that is no error. EWOULDBLOCK, when
- * another daemon has it, is one. */
+ * another daemon has it, is one, but not with disk_late. */
 int host_new(const struct host_config *config, struct host **ret, struct why *why);
 /* Ends every session and space. No call may be under way. What is dirty is lost: host_drain first. */
 void host_free(struct host **host);
@@ -142,6 +146,8 @@ struct host_disk_report {
 	uint64_t jobs, memory_bytes;       /* under way; of the daemon's, besides segments and index */
 	bool uring, direct;
 	uint64_t catalogue_queued, catalogue_dropped;
+	uint64_t comparing;                /* namespaces that were adopted and whose files and catalogue are being compared with the tables */
+	uint64_t compared_removed, compared_missing; /* files so far that were too many, and that were not there */
 };
 void host_disk_report(struct host *host, struct host_disk_report *ret);
 
@@ -219,6 +225,7 @@ void space_access(struct space *space, struct space_access *ret);
 void space_set_access(struct space *space, const struct space_access *access);
 struct segment *space_segment(struct space *space);
 uint64_t space_generation(const struct space *space); /* 1, and one more with each RESET; without a lock */
+uint64_t space_created_s(const struct space *space); /* wall clock; the same after an adoption */
 uint64_t space_floor_bytes(const struct space *space); /* what it was promised; never changes */
 
 /* Its blobs (store/blobs.h), or NULL: its layout gives it no share for them. For as long as the space is referenced. */
@@ -236,6 +243,7 @@ struct space_report {
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t remnants, remnant_slots; /* sessions of before an adoption, and slots that are kept for them */
 	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
 	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */
 	uint64_t victims_selected, victims_freed, victims_restored, victims_obsolete, victims_pending;

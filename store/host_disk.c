@@ -17,6 +17,7 @@
 #include "store/base/killpoint.h"
 #include "store/disk_check.h"
 #include "store/host_private.h"
+#include "store/reconcile.h"
 #include "store/tiering.h"
 
 #define DISK_PART 10u /* of the file system is the default limit */
@@ -49,7 +50,9 @@ int host_disk_open(struct host *host, struct why *why)
 	if (!c->disk_path)
 		return 0;
 	r = disk_new(&config, &host->disk, &refused);
-	if (r == -EWOULDBLOCK || r == -EINVAL)
+	if (r == -EWOULDBLOCK && c->disk_late)
+		why_set(&refused, EWOULDBLOCK, "%s: what the process before gave to the disk has not ended in 2 s; its lock is held", c->disk_path);
+	else if (r == -EWOULDBLOCK || r == -EINVAL)
 		return why_set(why, -r, "%s", refused.text);
 	if (r) {
 		snprintf(host->disk_text, sizeof(host->disk_text), "%.*s", (int)sizeof(host->disk_text) - 1, refused.text);
@@ -403,6 +406,7 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 {
 	struct tiering *t = space->tiering;
 	struct catalogue_report catalogue;
+	struct reconcile_report compared;
 
 	if (!t)
 		return;
@@ -425,6 +429,12 @@ static void add_space(struct host_disk_report *ret, struct space *space)
 	ret->catalogue_queued += catalogue.queued;
 	ret->catalogue_dropped += catalogue.dropped;
 	ret->memory_bytes += catalogue.memory_bytes;
+	if (!t->reconcile)
+		return;
+	reconcile_report(t->reconcile, &compared);
+	ret->comparing += !compared.done;
+	ret->compared_removed += compared.files_removed;
+	ret->compared_missing += compared.files_missing;
 }
 
 void host_disk_report(struct host *host, struct host_disk_report *ret)

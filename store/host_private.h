@@ -32,9 +32,10 @@ struct host {
 	struct lock lock; /* LOCK_HOST */
 	struct space *spaces[HOST_MAX_SPACES];         /* (lock) in order of creation, each holds a reference */
 	uint32_t space_count;                          /* (lock) */
-	uint32_t last_serial;                          /* (lock) */
+	_Atomic uint64_t own_serial, own_session;      /* where config.last_serial and last_session are NULL */
+	_Atomic uint64_t *last_serial;                 /* constant; written under the lock */
 	struct session *sessions[HOST_MAX_SESSIONS];   /* (lock) each holds a reference while it is open */
-	uint64_t last_session;                         /* (lock) a session's number is this x HOST_MAX_SESSIONS + slot */
+	_Atomic uint64_t *last_session;                /* likewise; a session's number is this x HOST_MAX_SESSIONS + slot */
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
 	struct space *going;                           /* (lock) removed ones with a disk, until memory and folder are given back */
@@ -47,8 +48,8 @@ uint32_t host_all_spaces(struct host *host, struct space *ret[HOST_MAX_SPACES]);
 
 /* ---- host_disk.c -------------------------------------------------------------------------------------------------- */
 
-/* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it, else 0; what keeps it from being used
- * stands in disk_text. Blocks. */
+/* Opens the record directory, if one is configured: EWOULDBLOCK when another daemon has it (config.disk_late: no error), else 0; what
+ * keeps it from being used stands in disk_text. Blocks. */
 int host_disk_open(struct host *host, struct why *why);
 void host_disk_close(struct host *host); /* no space is left; blocks */
 void host_disk_clear_gone(struct host *host); /* what a death left of namespaces that were being removed; the mover's; blocks */
@@ -63,6 +64,8 @@ struct unused_folder {
 
 /* ---- host.c ------------------------------------------------------------------------------------------------------- */
 
+/* Puts @space in view, under the checks of host_space_create; the list has a reference of its own. */
+int host_list(struct host *host, struct space *space, struct why *why);
 void host_space_gone(struct space *space); /* @space gave back its memory and its folder; any thread, without a lock */
 
 /* ---- grower.c: a thread that makes memory present in the background -------------------------------------------- */
@@ -118,12 +121,13 @@ struct quarantine {
 	struct quarantine *next;
 	struct space *space; /* referenced */
 	uint64_t session;
+	uint32_t seat;
 	uint32_t count;
 	uint32_t entries[];
 };
 /* Takes @entries, already ENTRY_QUARANTINED, until the process of @session is gone. Aborts when out of memory only after
- * leaking them: they are then counted for ever, never reused. */
-void quarantine_add(struct host *host, struct space *space, uint64_t session, const uint32_t *entries, uint32_t count);
+ * leaking them: they are then counted for ever, never reused, and the seat is not left. */
+void quarantine_add(struct session *session, const uint32_t *entries, uint32_t count);
 /* Slots that wait for the process of @session. */
 uint32_t quarantine_of_session(struct host *host, uint64_t session);
 void quarantine_free_session(struct host *host, uint64_t session);

@@ -36,8 +36,7 @@ static bool keep_alike(struct tiering *t, uint32_t place)
 		return false;
 	if (tiering_is_clean(t, slot))
 		tiering_make_dirty(t, slot);
-	tiering_file(t, record)->flags |= TIERING_STALE;
-	tiering_consider(t, record);
+	tiering_file_stale(t, record);
 	return true;
 }
 
@@ -58,7 +57,7 @@ void load_lose(struct tiering *t, uint32_t place)
 	index_record_name(space->index, e->record, &event.consumed, &event.endpoint);
 	space_note(space, &event);
 	if (ring_is(t, e->record))
-		ring_lose(t, e->record);
+		ring_lose(space, e->record, &sink);
 	if (tiering_has_value(t, place))
 		index_value_drop(space->index, place, false, &sink);
 }
@@ -81,7 +80,7 @@ static void lose_copy(struct tiering *t, uint32_t record, uint32_t page, uint32_
 		return;
 	t->space->stats.loads_failed++;
 	if (ring_is(t, record))
-		ring_lose(t, record);
+		ring_lose(t->space, record, &sink);
 	if (tiering_has_value(t, entry))
 		index_value_drop(t->space->index, entry, false, &sink);
 }
@@ -395,7 +394,7 @@ static void note_alias(struct tiering *t, const struct load_job *job)
 	if (job->read.alias_good)
 		f->flags |= TIERING_ALIAS_SURE;
 	else
-		f->alias = TIERING_ALIAS_UNKNOWN;
+		tiering_file_alias_unknown(t, job->record);
 }
 
 /* From a worker, without a lock. */

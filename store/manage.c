@@ -10,6 +10,7 @@
 
 #include "store/base/clock.h"
 #include "store/base/killpoint.h"
+#include "store/seating.h"
 #include "store/session_private.h"
 #include "store/space.h"
 
@@ -311,6 +312,7 @@ void space_retire(struct space *space)
 void space_maintain(struct space *space)
 {
 	retire(space, RETIRE_STAYS_TICK);
+	seating_sweep(space);
 	if (space->blobs)
 		blobs_maintain(space->blobs, clock_now_ns());
 }
@@ -331,6 +333,7 @@ int reset_begin(struct reset *call, struct why *why)
 	call->held = 0;
 	lock_take(&space->lock);
 	call->generation = event.number = index_reset(space->index);
+	killpoint(KILLPOINT_RESET_TABLES);
 	if (space->tiering)
 		tiering_reset(space->tiering);
 	atomic_store(&space->generation, call->generation);

@@ -9,6 +9,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/reconcile.h"
 #include "store/tiering.h"
 #include "store/viewed.h"
 
@@ -176,6 +177,8 @@ static void move(struct tiering *t)
 	if (places)
 		demote_disk(t, 0);
 	spill_run(t);
+	if (t->reconcile && reconcile_step(t->reconcile))
+		mover_ask(space->host);
 }
 
 static void look(struct mover *m)

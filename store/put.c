@@ -16,7 +16,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
+#include "store/seating.h"
 
 enum { CHUNK_DONE, CHUNK_NOROOM };
 
@@ -225,6 +227,14 @@ int put_start_begin(struct put_start *call, struct why *why)
 		return r;
 	}
 	lock_take(&space->lock);
+	r = session_sit(s, why);
+	if (r) {
+		lock_drop(&space->lock);
+		session_forget(s, &plan->holding);
+		if (!session_reuse(s, &plan->holding))
+			put_plan_destroy(&plan->holding);
+		return r;
+	}
 	plan->serial = ++space->plan_serial;
 	plan->generation = atomic_load(&space->generation);
 	space->stats.put_calls++;
@@ -306,6 +316,8 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 		if (entry == SLOTS_NONE)
 			return SLOTS_NONE;
 	}
+	slot_tell(k->space, entry, call->session->seat);
+	killpoint(KILLPOINT_PUT_WORD);
 	vec32_push(&k->plan->values, entry);
 	call->session->prepared_bytes += class->slot_bytes;
 	k->new_values++;
@@ -594,6 +606,7 @@ static void group_open(struct chunk *k, const struct put_group *g)
 		return;
 	}
 	plan->open++;
+	killpoint(KILLPOINT_PUT_GROUP);
 	call->previous = g->parent;
 }
 

@@ -105,7 +105,8 @@ struct put_end {
 	uint32_t group, value, record, pin;
 };
 
-/* ENOENT (unknown plan), EALREADY (ended: outcome is set), EINVAL (range), EBUSY (another request is at it). The last step
+/* ENOENT (unknown plan), EALREADY (ended: outcome is set; of a session before an adoption status too, and done counts committed ones),
+ * EINVAL (range), EBUSY (another request is at it). The last step
  * of a commit is ESTALE when groups were lost because the namespace was reset since the plan began; all outputs are set. */
 int put_end_begin(struct put_end *call, struct why *why);
 int put_end_step(struct put_end *call, struct why *why);

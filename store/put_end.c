@@ -12,7 +12,10 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
 #include "store/host_private.h"
+#include "store/outcomes.h"
+#include "store/seating.h"
 #include "store/tiering.h"
 
 /* ---- without commit ------------------------------------------------------------------------------------------- */
@@ -25,13 +28,16 @@ static bool undo_value(struct session *session, uint32_t entry, struct vec32 *qu
 
 	session->prepared_bytes -= slots_slot_bytes(space->slots, entry);
 	space->stats.slots_prepared--;
+	if (quarantine_to)
+		slot_rests(session, entry);
+	else
+		slot_let_go(space, entry);
+	killpoint(KILLPOINT_ABORT_VALUE);
 	index_value_drop(space->index, entry, quarantine_to != NULL, sink);
 	if (!quarantine_to)
 		return true;
-	if (!vec32_reserve(quarantine_to, 1)) {
-		space->stats.slots_quarantined++;
+	if (!vec32_reserve(quarantine_to, 1))
 		return false;
-	}
 	vec32_push(quarantine_to, entry);
 	return true;
 }
@@ -45,7 +51,9 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 	uint32_t pin = GROUP_FROM(plan, i, pins);
 	uint32_t left;
 
+	killpoint(KILLPOINT_ABORT_BEGIN);
 	atomic_store_explicit(&space->tables.groups[group->group - 1].state, GROUP_LOST, memory_order_release);
+	killpoint(KILLPOINT_ABORT_WORD);
 	do {
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
@@ -104,6 +112,30 @@ void put_plan_finish(struct session *s, struct put_plan *plan, uint64_t seq)
 
 /* ---- PUT_COMMIT and PUT_ABORT ---------------------------------------------------------------------------------- */
 
+/* Was it a plan of a session of before? Then what became of its groups is all that can be said. */
+static bool outcome_of_before(struct put_end *call)
+{
+	struct space *space = call->session->space;
+	uint8_t status[INDEX_STEP_KEYS], outcome = PUT_LOST;
+
+	for (uint32_t i = 0; i < call->group_count;) {
+		uint32_t n = call->group_count - i < INDEX_STEP_KEYS ? call->group_count - i : INDEX_STEP_KEYS;
+		bool known;
+
+		lock_take(&space->lock);
+		known = outcomes_ask(space, call->session->client_id, call->plan, call->first_group + i, n, status, &outcome);
+		lock_drop(&space->lock);
+		if (!known)
+			return false;
+		for (uint32_t k = 0; k < n; k++, i++) {
+			call->status[i] = status[k];
+			call->done += status[k] == PUT_COMMITTED;
+		}
+	}
+	call->outcome = outcome;
+	return call->group_count > 0;
+}
+
 int put_end_begin(struct put_end *call, struct why *why)
 {
 	struct holding *holding;
@@ -119,6 +151,9 @@ int put_end_begin(struct put_end *call, struct why *why)
 	if (!call->plan)
 		return why_set(why, EINVAL, "plan: the id is 0");
 	r = session_claim(call->session, HOLDING_PUT, call->plan, &holding, &outcome, why);
+	if (r == -ENOENT && outcome_of_before(call))
+		return why_set(why, EALREADY, "plan %llu was of a session of before: status says what became of each group",
+			       (unsigned long long)call->plan);
 	if (r) {
 		call->outcome = outcome;
 		return r;
@@ -183,6 +218,7 @@ static void settle_value(struct session *session, uint32_t entry)
 	const struct entry *e = &space->tables.entries[entry];
 	const struct share *share = &space->layout->class[e->class_index].share[e->share];
 
+	slot_let_go(space, entry);
 	if (space->tiering)
 		tiering_committing(space->tiering, entry);
 	index_settle(space->index, entry);
@@ -192,6 +228,7 @@ static void settle_value(struct session *session, uint32_t entry)
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
 	session->prepared_bytes -= share->slot_bytes;
+	killpoint(KILLPOINT_COMMIT_VALUE);
 }
 
 static void publish(struct space *space, uint32_t record, const struct index_sink *sink)
@@ -209,13 +246,16 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 	struct index_sink sink = space_sink(space);
 
 	if (!group->published) {
+		killpoint(KILLPOINT_COMMIT_BEGIN);
 		tables_group_publish(&space->tables, group->group - 1);
+		killpoint(KILLPOINT_COMMIT_WORD);
 		group->published = 1;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
 		settle_value(call->session, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
+	killpoint(KILLPOINT_COMMIT_SETTLED);
 	for (; call->record < group->records && *left; call->record++, --*left)
 		publish(space, plan->records.at[call->record], &sink);
 	if (call->record < group->records)
@@ -240,6 +280,7 @@ static void commit_prefetch(const struct put_end *call, const struct space *spac
 
 	for (uint32_t i = call->value; i < end; i++)
 		__builtin_prefetch(&space->tables.entries[plan->values.at[i]], 1);
+	seating_prefetch(space, &plan->values.at[call->value], end - call->value);
 }
 
 static void answer_group(struct put_end *call)
@@ -362,7 +403,7 @@ void put_plan_end(struct session *s, struct holding *holding, bool process_gone)
 			continue;
 		put_group_undo(s, plan, i, PUT_LOST, process_gone ? NULL : &quarantine);
 	}
-	quarantine_add(s->host, s->space, s->number, quarantine.at, quarantine.count);
+	quarantine_add(s, quarantine.at, quarantine.count);
 	vec32_free(&quarantine);
 	lock_take(&s->space->lock);
 	s->space->stats.put_plans--;

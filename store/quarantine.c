@@ -8,20 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-void quarantine_add(struct host *host, struct space *space, uint64_t session, const uint32_t *entries, uint32_t count)
+#include "store/seating.h"
+#include "store/session_private.h"
+
+void quarantine_add(struct session *session, const uint32_t *entries, uint32_t count)
 {
+	struct host *host = session->host;
+	struct space *space = session->space;
 	struct quarantine *q;
 
 	if (!count)
 		return;
-	lock_take(&space->lock);
-	space->stats.slots_quarantined += count;
-	lock_drop(&space->lock);
 	q = malloc(sizeof(*q) + (size_t)count * sizeof(q->entries[0]));
 	if (!q)
 		return; /* leaked: counted in slots_quarantined, never handed out again */
 	q->space = space_ref(space);
-	q->session = session;
+	q->session = session->number;
+	lock_take(&space->lock);
+	q->seat = session->seat;
+	lock_drop(&space->lock);
 	q->count = count;
 	memcpy(q->entries, entries, (size_t)count * sizeof(q->entries[0]));
 	lock_take(&host->lock);
@@ -40,9 +45,8 @@ static void quarantine_end(struct quarantine *q)
 		uint32_t end = q->count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : q->count;
 
 		lock_take(&space->lock);
-		space->stats.slots_quarantined -= end - i;
 		for (; i < end; i++)
-			space_unquarantine(space, q->entries[i]);
+			slot_rested(space, q->entries[i], q->seat);
 		space_room(space);
 		lock_drop(&space->lock);
 	}

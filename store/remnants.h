@@ -26,12 +26,14 @@ int remnants_adopt(struct space *space, const struct adoption *adoption, struct 
 void remnants_free(struct remnants **remnants);
 bool remnants_any(const struct space *space); /* any thread, no lock */
 
-/* Numbers and pidfds that the doorman is to watch; the descriptors become its own. Once. Returns how many of @capacity. */
+/* Numbers and pidfds that the doorman is to watch; the descriptors become its own. Each once. Returns how many of @capacity. */
 uint32_t remnants_watch(struct space *space, struct adopt_session *ret, uint32_t capacity);
 
 /* Each without the lock; in steps. */
 /* A process of before has ended. True: session @number was a remnant's. */
 bool remnants_process_gone(struct host *host, uint64_t number);
+/* Does anything wait for the end of the process of session @number of before? */
+bool remnants_await(struct host *host, uint64_t number);
 /* The kernel released an open file of before. */
 void remnants_handle_released(struct host *host, uint64_t handle);
 /* The client says that all of what session @earlier of it held has ended. ENOENT: no such remnant (settled already, which is as good);
@@ -40,12 +42,14 @@ int remnants_settle(struct session *session, uint64_t earlier, struct why *why);
 
 /* For sessions/<id>, stats and health. */
 struct remnant_info {
-	uint64_t session;
+	uint64_t session; /* 0 of the crowd's */
 	uint8_t client_id[16];
 	uint32_t slots; /* that it holds */
 	uint64_t age_ns; /* since the adoption */
 	bool watched; /* a pidfd is held */
+	bool crowd;   /* of all who had no seat of their own */
 };
+void remnants_report(const struct space *space, struct space_report *ret); /* its fields; under the space lock */
 uint32_t remnants_list(struct space *space, struct remnant_info *ret, uint32_t capacity);
 
 #endif

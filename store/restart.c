@@ -251,6 +251,7 @@ static void describe_file(struct restart *r, uint32_t record, const struct found
 	file->file_pages = (uint16_t)f->file_pages;
 	file->alias = tiering_alias_of(t, f->alias, f->alias_count);
 	file->flags |= f->row ? TIERING_FILE_ROW : 0;
+	tiering_row_set(t, record, false);
 	t->disk_bytes += f->file_bytes;
 	t->disk_files++;
 }

@@ -59,8 +59,10 @@ static void make_present(const struct tiering *t, const struct mark *m)
 		index_make_entries_present(t->space->index, t->place_first + m->place, places);
 		memory_make_present(&t->loads_of[m->place], places * sizeof(*t->loads_of));
 	}
-	if (records)
-		memory_make_present(&t->files[m->index.record], records * sizeof(*t->files));
+	if (!records)
+		return;
+	memory_make_present(&t->files[m->index.record], records * sizeof(*t->files));
+	memory_make_present(&t->space->tables.rows[2 * (size_t)m->index.record], 2 * records * sizeof(*t->space->tables.rows));
 }
 
 static bool await(struct present *present)

@@ -10,9 +10,9 @@
 #include "store/host_private.h"
 #include "store/tiering.h"
 
-static uint32_t next_of(const struct tiering *t, uint32_t record)
+static uint32_t next_of(const struct space *space, uint32_t record)
 {
-	return t->space->tables.records[record].whole_next;
+	return space->tables.records[record].whole_next;
 }
 
 bool ring_is(const struct tiering *t, uint32_t record)
@@ -22,10 +22,11 @@ bool ring_is(const struct tiering *t, uint32_t record)
 
 /* Calls @value for each committed value of @record, from its end on, until it says false. It may make the value go, and with it the
  * record. */
-static bool each_value(struct tiering *t, uint32_t record, bool (*value)(struct tiering *t, uint32_t entry, void *context), void *context)
+static bool each_value(struct space *space, uint32_t record, bool (*value)(struct space *space, uint32_t entry, void *context),
+		       void *context)
 {
-	struct index *index = t->space->index;
-	const struct layout *layout = t->space->layout;
+	struct index *index = space->index;
+	const struct layout *layout = space->layout;
 	uint32_t pages = index_record(index, record)->pages;
 
 	for (uint32_t at = 0; at <= pages; at++) {
@@ -41,7 +42,7 @@ static bool each_value(struct tiering *t, uint32_t record, bool (*value)(struct 
 			if (page != INDEX_PAGE_ROW && page >= r->pages)
 				break;
 			entry = index_value(index, record, (uint16_t)page, c, &committed);
-			if (entry != INDEX_NONE && committed && !value(t, entry, context))
+			if (entry != INDEX_NONE && committed && !value(space, entry, context))
 				return false;
 		}
 	}
@@ -63,13 +64,14 @@ static bool may_leave(struct tiering *t, uint32_t record, uint32_t *values)
 		if (r->state != RECORD_LIVE || !index_record_current(t->space->index, m) || r->unsettled || f->dirty || f->held)
 			return false;
 		*values += f->clean;
-		m = next_of(t, m);
+		m = next_of(t->space, m);
 	} while (m != record);
 	return true;
 }
 
-static bool leaves(struct tiering *t, uint32_t entry, void *context)
+static bool leaves(struct space *space, uint32_t entry, void *context)
 {
+	struct tiering *t = space->tiering;
 	uint64_t *bytes = context;
 
 	if (tiering_is_place(t, entry))
@@ -92,39 +94,37 @@ uint32_t ring_demote(struct tiering *t, uint32_t record, uint64_t *bytes)
 		return 0;
 	}
 	do {
-		each_value(t, m, leaves, bytes);
-		m = next_of(t, m);
+		each_value(t->space, m, leaves, bytes);
+		m = next_of(t->space, m);
 	} while (m != record);
 	return values;
 }
 
 /* ---- lost -------------------------------------------------------------------------------------------------------------------- */
 
-static bool goes(struct tiering *t, uint32_t entry, void *context)
+static bool goes(struct space *space, uint32_t entry, void *context)
 {
-	struct index_sink sink = space_sink(t->space);
-
-	(void)context;
-	index_value_drop(t->space->index, entry, false, &sink);
+	index_value_drop(space->index, entry, false, context);
 	return true;
 }
 
-void ring_lose(struct tiering *t, uint32_t record)
+void ring_lose(struct space *space, uint32_t record, const struct index_sink *sink)
 {
+	struct index_sink to = *sink;
 	uint32_t count = 0, m = record;
 	uint32_t *members;
 
-	lock_assert_held(&t->space->lock);
+	lock_assert_held(&space->lock);
 	do {
 		count++;
-		m = next_of(t, m);
+		m = next_of(space, m);
 	} while (m != record);
 	members = calloc(count, sizeof(*members));
 	if (!members)
 		return; /* what cannot be read alone goes */
-	for (uint32_t i = 0; i < count; i++, m = next_of(t, m))
+	for (uint32_t i = 0; i < count; i++, m = next_of(space, m))
 		members[i] = m;
 	for (uint32_t i = 0; i < count; i++)
-		each_value(t, members[i], goes, NULL);
+		each_value(space, members[i], goes, &to);
 	free(members);
 }

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -37,7 +39,7 @@
 
 #define SEGMENT_MAGIC 0x5345474du
 #define HUGE_PAGE (2ull << 20)
-#define PIECE (64ull << 20) /* populated in one call; a signal, a punch or a full host costs no more than it */
+#define PIECE (8ull << 20) /* populated in one call; a signal, a punch, a full host, or who maps something meanwhile, costs no more than it */
 #define MAX_THREADS 64u
 #define MAX_BYTES (1ull << 46) /* 64 TiB: half the address space of a process */
 #define MPOL_PREFERRED_MODE 1  /* linux/mempolicy.h */
@@ -236,6 +238,18 @@ static int create_file(const char *name, bool hugetlb)
 	return fd < 0 ? -errno : fd;
 }
 
+static int open_read_only(struct segment *s, struct why *why)
+{
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	s->read_only_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (s->read_only_fd < 0)
+		return why_set(
+			why, errno, "memory file of the segment: %s read-only: %s", path, strerrordesc_np(errno));
+	return 0;
+}
+
 static int make_files(struct segment *s, const char *name, struct why *why)
 {
 	s->fd = create_file(name, s->backing == SEGMENT_HUGETLB);
@@ -249,14 +263,18 @@ static int make_files(struct segment *s, const char *name, struct why *why)
 			strerrordesc_np(errno));
 	if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return why_set(why, errno, "memory file of the segment: seals: %s", strerrordesc_np(errno));
-	char path[40];
+	return open_read_only(s, why);
+}
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-	s->read_only_fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (s->read_only_fd < 0)
-		return why_set(
-			why, errno, "memory file of the segment: %s read-only: %s", path, strerrordesc_np(errno));
-	return 0;
+static struct segment *segment_empty(void)
+{
+	struct segment *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->magic = SEGMENT_MAGIC;
+	s->fd = s->read_only_fd = -1;
+	return s;
 }
 
 int segment_new(const struct segment_config *config, struct segment **ret, struct why *why)
@@ -267,17 +285,57 @@ int segment_new(const struct segment_config *config, struct segment **ret, struc
 	if (config->expected_bytes > config->bytes)
 		return why_set(why, EINVAL, "expected bytes %llu are over the segment's length %llu",
 			(unsigned long long)config->expected_bytes, (unsigned long long)config->bytes);
-	struct segment *s = calloc(1, sizeof(*s));
+	struct segment *s = segment_empty();
 
 	if (!s)
 		return why_set(why, ENOMEM, "no memory for a segment");
-	s->magic = SEGMENT_MAGIC;
-	s->fd = s->read_only_fd = -1;
 	s->bytes = config->bytes;
 	int r = choose_backing(config, &s->backing, why);
 
 	if (!r)
 		r = make_files(s, config->name, why);
+	if (r) {
+		segment_free(&s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* What kind of file it is, is asked of it; whether huge pages are to be had for it on advice, of the host. */
+static int adopt_file(struct segment *s, enum segment_wish wish, struct why *why)
+{
+	const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+	int seals = fcntl(s->fd, F_GET_SEALS);
+	struct statfs fs;
+	struct stat st;
+
+	if (seals < 0 || fstat(s->fd, &st) || fstatfs(s->fd, &fs))
+		return why_set(why, EINVAL, "the segment is no memory file: %s", strerrordesc_np(errno));
+	if ((seals & wanted) != wanted)
+		return why_set(why, EINVAL, "the segment has seals 0x%x; one that cannot shrink or grow has 0x%x", seals, wanted);
+	if (st.st_size <= 0 || (uint64_t)st.st_size % HUGE_PAGE || (uint64_t)st.st_size > MAX_BYTES)
+		return why_set(why, EINVAL, "the segment's length %lld is no multiple of %llu from there to %llu", (long long)st.st_size,
+			HUGE_PAGE, MAX_BYTES);
+	s->bytes = (uint64_t)st.st_size;
+	if (fs.f_type == HUGETLBFS_MAGIC)
+		s->backing = SEGMENT_HUGETLB;
+	else
+		s->backing = wish != SEGMENT_WISH_SMALL && thp_allowed() && thp_works() ? SEGMENT_THP : SEGMENT_SMALL;
+	return open_read_only(s, why);
+}
+
+int segment_adopt(int fd, enum segment_wish wish, struct segment **ret, struct why *why)
+{
+	struct segment *s = segment_empty();
+
+	if (!s) {
+		close(fd);
+		return why_set(why, ENOMEM, "no memory for a segment");
+	}
+	s->fd = fd;
+	int r = adopt_file(s, wish, why);
+
 	if (r) {
 		segment_free(&s);
 		return r;

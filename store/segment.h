@@ -42,6 +42,10 @@ struct segment_config {
 };
 
 int segment_new(const struct segment_config *config, struct segment **ret, struct why *why);
+/* The memory file @fd of an earlier process, which is taken over, on failure too. EINVAL: it is no whole number of 2 MiB, or is not
+ * sealed against shrinking and growing; EMFILE, ENOMEM. Its content is as it was. @wish says whether huge pages are advised where the
+ * file can have them. */
+int segment_adopt(int fd, enum segment_wish wish, struct segment **ret, struct why *why);
 void segment_free(struct segment **segment); /* clients' mappings live on */
 
 /* Gives the memory of whole pages of 2 MiB back to the host. Nobody may use the range any more: who mapped it finds

@@ -17,6 +17,8 @@
 #include "store/host_private.h"
 #include "store/import.h"
 #include "store/nodes.h"
+#include "store/remnants.h"
+#include "store/seating.h"
 #include "store/session_private.h"
 #include "store/tiering.h"
 
@@ -37,7 +39,7 @@ static int session_enlist(struct host *host, struct session *s, struct why *why)
 		for (s->slot = 0; host->sessions[s->slot]; s->slot++)
 			;
 		host->sessions[s->slot] = session_ref(s);
-		s->number = ++host->last_session * HOST_MAX_SESSIONS + s->slot;
+		s->number = (atomic_fetch_add(host->last_session, 1) + 1) * HOST_MAX_SESSIONS + s->slot;
 		s->space->sessions++;
 		host->session_count++;
 	}
@@ -63,6 +65,7 @@ int session_new(struct host *host, struct space *space, pid_t pid, uid_t uid, gi
 	s->opened_s = (int64_t)clock_wall_s();
 	s->rank = SESSION_RANK_NONE;
 	s->buffer_fd = -1;
+	s->seat = SEATS_NONE;
 	for (uint32_t i = 0; i < SESSION_MAX_IMPORTS; i++)
 		s->imports[i].fd = -1;
 	lock_init(&s->lock, LOCK_SESSION);
@@ -127,6 +130,15 @@ struct session *session_get(struct host *host, uint64_t number)
 	return s;
 }
 
+bool host_process_awaited(struct host *host, uint64_t number)
+{
+	struct session *s = session_get(host, number);
+	bool open = s;
+
+	session_unref(&s);
+	return open || quarantine_of_session(host, number) > 0 || remnants_await(host, number); /* in this order: what is put there is put before the session goes */
+}
+
 uint64_t session_number(const struct session *session)
 {
 	return session->number;
@@ -178,6 +190,7 @@ static void attached_leave(struct session *s)
 	while (*at != s)
 		at = &(*at)->next_attached;
 	*at = s->next_attached;
+	session_stands_up(s);
 	space->stats.sessions--;
 	note_session(s, HOST_EVENT_SESSION_ENDED);
 	last = !space->attached;
@@ -252,6 +265,7 @@ int session_attach(struct session *s, struct session_attach *attach, struct why 
 	if (!r) {
 		memcpy(s->client_id, attach->client_id, sizeof(s->client_id));
 		session_shares(s, attach->rank);
+		s->handle = attach->handle;
 		s->node = attach->node;
 		s->token_until_ns = clock_now_ns() + s->host->config.token_ttl_ms * MILLISECOND;
 		s->state = SESSION_OFFERED;
@@ -304,8 +318,8 @@ static bool token_equal(const uint8_t *a, const uint8_t *b)
 	return !differs;
 }
 
-int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
-		    int group_count, struct session **ret, int *segment, int *buffer, struct why *why)
+int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uint64_t process, uid_t uid, gid_t gid,
+		    const gid_t *groups, int group_count, struct session **ret, int *segment, int *buffer, struct why *why)
 {
 	struct session *s = NULL;
 	int r = 0;
@@ -337,6 +351,7 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t
 			s->state = SESSION_ATTACHED;
 			memset(s->token, 0, sizeof(s->token));
 			s->pid = pid;
+			s->process = process;
 			s->uid = uid;
 			attached_enter(s); /* before anybody can end it */
 		}
@@ -461,6 +476,7 @@ void host_process_gone(struct host *host, uint64_t number)
 		session_unref(&s);
 	}
 	quarantine_free_session(host, number);
+	remnants_process_gone(host, number);
 }
 
 /* ---- around each request ------------------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ bool session_ended(const struct session *session); /* released, or its process i
 struct session_attach {
 	uint8_t client_id[16];
 	uint32_t rank, node;
+	uint64_t handle;            /* the kernel's, of its ctl */
 	uint64_t call_buffer_bytes; /* in: wanted, within the ABI's limits; out: given */
 	uint8_t token[16];          /* out */
 };
@@ -41,16 +42,18 @@ int session_attach(struct session *session, struct session_attach *attach, struc
 bool session_prewarmed(const struct session *session);
 
 /* The peer of the socket shows @token: uid and gid must be allowed what the session's open was allowed (owner, group or
- * other bits of the namespace). @groups: the peer's further groups. On success the session is ATTACHED; *segment_fd and
+ * other bits of the namespace). @groups: the peer's further groups. @process tells its process from any other that lives (0: not known). On success the session is ATTACHED; *segment_fd and
  * *buffer_fd are borrowed until the session ends, *ret is referenced: keep it until both were sent. EACCES, ENOENT
  * (unknown, used or expired token). */
-int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uid_t uid, gid_t gid, const gid_t *groups,
-		    int group_count, struct session **ret, int *segment_fd, int *buffer_fd, struct why *why);
+int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uint64_t process, uid_t uid, gid_t gid,
+		    const gid_t *groups, int group_count, struct session **ret, int *segment_fd, int *buffer_fd, struct why *why);
 
 /* The descriptor was released. What it holds ends. Drops no reference. */
 void session_release(struct session *session);
 /* The process that attached session @number is gone: the session ends if it had not, its quarantine is freed. */
 void host_process_gone(struct host *host, uint64_t number);
+/* Does anything wait for the end of that process? False: the session has ended and nothing of it is in quarantine. */
+bool host_process_awaited(struct host *host, uint64_t number);
 /* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens, lets go what
  * resets left. About once a second. */
 void host_maintain(struct host *host);

@@ -78,6 +78,7 @@ struct session {
 	int buffer_fd;
 	void *buffer;
 	uint64_t buffer_bytes;
+	uint64_t handle, process; /* for its seat */
 
 	_Atomic bool ended;         /* set once; steps look at it */
 
@@ -107,6 +108,7 @@ struct session {
 
 	struct session *next_attached;                /* (space lock) */
 	uint64_t acknowledged[SLOTS_MAX_GRANTS / 64]; /* (space lock) bit g: grant g may be given out to us */
+	uint32_t seat;                                /* (space lock) in its space, SEATS_NONE before the first put or transfer */
 	uint64_t prepared_bytes;                      /* (space lock) slots of its open put plans */
 	uint32_t pins;                                /* (space lock) held by its plans and handles */
 	uint64_t acknowledged_version;                /* (space lock) slots_version up to which every grant is acknowledged */

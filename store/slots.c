@@ -315,6 +315,14 @@ int slots_grant_begin(struct slots *s, uint32_t class_index, uint32_t share, uin
 	return 0;
 }
 
+void slots_grant_renew(struct slots *s, uint32_t id)
+{
+	lock_assert_held(s->config.guard);
+	assert(!grant_at(s, id)->ready);
+	s->config.tables->grants[id].generation++;
+	tables_seal_grant(s->config.tables, id);
+}
+
 void slots_grant_ready(struct slots *s, uint32_t id)
 {
 	lock_assert_held(s->config.guard);

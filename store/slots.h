@@ -44,6 +44,8 @@ struct slots_config {
 	uint64_t budget_bytes;    /* of the namespace: bounds a grant to budget / (8 * pairs), pairs being the sum of the
 				   * classes' numbers of shares */
 	uint32_t entry_limit;     /* entries [0, entry_limit) are for grants */
+	const uint32_t *holds;    /* [entry_limit] of each slot (store/seating.h), for the check; NULL: it is not looked at */
+	bool told;                /* nobody holds a slot but who was told its address */
 };
 
 int slots_new(const struct slots_config *config, struct slots **ret, struct why *why);
@@ -129,8 +131,12 @@ bool slots_is_free(const struct slots *slots, uint32_t id, uint32_t number);
 
 /* Place of a slot in the segment. Any entry of a grant. Cheap: one table lookup. */
 uint64_t slots_offset(const struct slots *slots, uint32_t entry);
+/* Of @count entries, @step apart, in order; SLOTS_NONE gives @none. Cheaper where neighbours lie in one grant. */
+void slots_offsets(const struct slots *slots, const uint32_t *entries, uint32_t step, uint32_t count, uint64_t none, uint64_t *ret);
 uint32_t slots_grant_of(const struct slots *slots, uint32_t entry);
 uint64_t slots_slot_bytes(const struct slots *slots, uint32_t entry);
+/* The slots that come next from entry @from on, of one grant and at most @most. False: there are none. */
+bool slots_next(const struct slots *slots, uint32_t from, uint32_t most, uint32_t *ret_first, uint32_t *ret_count);
 
 struct slots_usage {
 	uint64_t slots, free;      /* of ready grants; of closed ones the taken slots alone */
@@ -140,11 +146,20 @@ struct slots_usage {
 };
 void slots_usage(const struct slots *slots, uint32_t class_index, uint32_t share, struct slots_usage *ret);
 
-/* Adopts the grants and taken slots that the tables describe (every entry that is not ENTRY_FREE is taken, so the index is
- * rebuilt first: it frees torn entries). All adopted grants are ready; one that was still being populated, cut or ended
- * is dropped. Runs before anyone else knows the slots. EINVAL: the tables contradict the layout, the segment or
- * themselves; ENOMEM. After an error the slots can only be freed. */
+/* ---- after a death, before anyone else knows the slots; in this order, the index is rebuilt after the first ------- */
+
+/* Drops grants of the tables that are torn, or contradict the layout, the segment or an earlier one, and those being populated of
+ * which a slot is in use all the same. What is left of their entries is cleaned. Returns how many. */
+uint32_t slots_judge(struct slots *slots);
+/* Slots of ready grants that may be touched by somebody (seats.h) rest: those whose entry is free become ENTRY_QUARANTINED; those that
+ * are that and may be touched by nobody become free, unless @read_into: a disk may still read into them. Returns how many rest. */
+uint64_t slots_rest(struct slots *slots, bool read_into);
+/* Adopts the grants and taken slots that the tables describe: every entry that is not ENTRY_FREE is taken. What was ready is; what was
+ * being populated is so again, to be made present by the caller; a torn one is dropped. EINVAL: the tables contradict the layout, the
+ * segment or themselves; ENOMEM. After an error the slots can only be freed. */
 int slots_rebuild(struct slots *slots, struct why *why);
+/* A grant that is being populated becomes ready under another generation than whoever was told of it knows. */
+void slots_grant_renew(struct slots *slots, uint32_t id);
 void slots_check(const struct slots *slots); /* aborts on the first broken invariant; for tests */
 
 #endif

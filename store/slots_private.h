@@ -25,7 +25,7 @@
 #define SEARCH_WORDS 1024u /* words of bits that a search begins no further grant after */
 #define SLOTS_MAGIC 0x534c4f54u
 
-/* grant_entry.used. A grant that was being populated when its process died is no grant to the next one. */
+/* grant_entry.used. A grant that was being populated when its process died is so again for the next one. */
 enum {
 	GRANT_UNUSED,
 	GRANT_POPULATING,

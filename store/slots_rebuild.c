@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slots after a death: adopting what the tables describe; and the proof that all of it agrees.
+ * Slots after a death: which grants of the tables can be believed, whose slots rest, what is taken; and the proof that all of it agrees.
  */
 #include "store/slots_private.h"
 
@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "index/seats.h"
 #include "store/base/cleanup.h"
+#include "index/seats.h"
 #include "store/base/memory.h"
 
 /* ---- building again ------------------------------------------------------------------------------------------ */
@@ -69,6 +71,7 @@ static int find_places(const struct slots *s, uint32_t id, const struct grant *c
 static int rebuild_grant(struct slots *s, uint32_t id, struct why *why)
 {
 	const struct grant_entry *e = &s->config.tables->grants[id];
+	bool ready = e->used == GRANT_READY;
 	int r = check_grant_entry(s, id, why);
 
 	if (r)
@@ -92,13 +95,117 @@ static int rebuild_grant(struct slots *s, uint32_t id, struct why *why)
 		return why_set(why, ENOMEM, "no memory for the %u slots of grant %u", cut.slots, id);
 	struct grant *g = &s->grants[id];
 
-	for (uint32_t i = 0; i < g->slots; i++)
+	for (uint32_t i = 0; i < g->slots && ready; i++)
 		if (s->config.tables->entries[g->first_entry + i].state != ENTRY_FREE) {
 			g->free[i / 64] &= ~(1ull << i % 64);
 			g->free_count--;
 		}
-	slots_open_grant(s, id);
+	if (ready)
+		slots_open_grant(s, id);
 	return 0;
+}
+
+static void drop_grant(struct slots *s, uint32_t id)
+{
+	s->config.tables->grants[id].used = GRANT_UNUSED;
+	tables_seal_grant(s->config.tables, id);
+}
+
+/* Of which nobody was told: no slot of it was ever given out. */
+static bool untouched(const struct slots *s, const struct grant_entry *e)
+{
+	for (uint32_t n = e->first_entry; n < e->first_entry + e->slots; n++)
+		if (s->config.tables->entries[n].state != ENTRY_FREE || s->config.tables->users[n])
+			return false;
+	return true;
+}
+
+/* A byte or an entry that two grants have is the lower one's: @taken are sorted as s->by_offset and s->by_entry are. */
+static bool judge_grant(struct slots *s, uint32_t id, struct why *why)
+{
+	struct grant_entry *e = &s->config.tables->grants[id];
+	uint32_t at_offset = 0, at_entry = 0;
+
+	if (id >= s->grant_capacity || e->used > GRANT_READY || !tables_grant_intact(s->config.tables, id) ||
+		check_grant_entry(s, id, why) || (e->used == GRANT_POPULATING && !untouched(s, e)))
+		return false;
+	struct grant cut = {.offset = e->offset, .length = e->length, .first_entry = e->first_entry, .slots = e->slots};
+
+	if (find_places(s, id, &cut, &at_offset, &at_entry, why))
+		return false;
+	s->grants[id] = cut;
+	slots_sorted_insert(s->by_offset, s->grant_count, at_offset, id);
+	slots_sorted_insert(s->by_entry, s->grant_count, at_entry, id);
+	s->grant_count++;
+	return true;
+}
+
+/* Entries [@from, @to) are of no grant: the next one that is cut there finds them unused. */
+static void clean_entries(struct tables *tables, uint32_t from, uint32_t to)
+{
+	for (uint32_t n = from; n < to; n++) {
+		if (tables->entries[n].state != ENTRY_FREE)
+			tables_entry_set_state(tables, n, ENTRY_FREE);
+		seats_clear(tables, n);
+	}
+}
+
+/* After a grant was dropped, of which nobody knows what it was: this fills holes of the file, which is rare. */
+static void clean_gaps(struct slots *s)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < s->grant_count; i++) {
+		const struct grant *g = &s->grants[s->by_entry[i]];
+
+		clean_entries(s->config.tables, at, g->first_entry);
+		clean_entries(s->config.tables, g->first_entry + g->slots, grant_entry_end(g));
+		at = grant_entry_end(g);
+	}
+	clean_entries(s->config.tables, at, s->config.entry_limit);
+}
+
+uint32_t slots_judge(struct slots *s)
+{
+	struct why why = WHY_INIT;
+	uint32_t torn = 0;
+
+	lock_assert_held(s->config.guard);
+	assert(s->grant_limit == 0);
+	for (uint32_t id = 0; id < s->config.tables->grant_capacity; id++) {
+		if (s->config.tables->grants[id].used == GRANT_UNUSED || judge_grant(s, id, &why))
+			continue;
+		drop_grant(s, id);
+		torn++;
+	}
+	if (torn)
+		clean_gaps(s);
+	for (uint32_t i = 0; i < s->grant_count; i++)
+		s->grants[s->by_offset[i]] = (struct grant){0};
+	s->grant_count = 0;
+	return torn;
+}
+
+uint64_t slots_rest(struct slots *s, bool read_into)
+{
+	struct tables *tables = s->config.tables;
+	uint64_t resting = 0;
+
+	lock_assert_held(s->config.guard);
+	for (uint32_t id = 0; id < tables->grant_capacity; id++) {
+		const struct grant_entry *g = &tables->grants[id];
+
+		for (uint32_t n = g->first_entry; g->used == GRANT_READY && n < g->first_entry + g->slots; n++) {
+			uint8_t state = tables->entries[n].state;
+
+			if (state == ENTRY_FREE && tables->users[n])
+				tables_entry_set_state(tables, n, ENTRY_QUARANTINED);
+			else if (state == ENTRY_QUARANTINED && !tables->users[n] && !read_into)
+				tables_entry_set_state(tables, n, ENTRY_FREE);
+			resting += tables->entries[n].state == ENTRY_QUARANTINED;
+		}
+	}
+	return resting;
 }
 
 int slots_rebuild(struct slots *s, struct why *why)
@@ -107,7 +214,7 @@ int slots_rebuild(struct slots *s, struct why *why)
 	for (uint32_t id = 0; id < s->config.tables->grant_capacity; id++) {
 		struct grant_entry *e = &s->config.tables->grants[id];
 
-		if (tables_grant_intact(s->config.tables, id) && e->used == GRANT_READY) {
+		if (tables_grant_intact(s->config.tables, id) && (e->used == GRANT_READY || e->used == GRANT_POPULATING)) {
 			if (id >= s->grant_capacity)
 				return why_set(why, EINVAL, "grant %u: numbers end at %u", id, s->grant_capacity);
 			int r = rebuild_grant(s, id, why);
@@ -115,8 +222,7 @@ int slots_rebuild(struct slots *s, struct why *why)
 			if (r)
 				return r;
 		} else if (e->used != GRANT_UNUSED) {
-			e->used = GRANT_UNUSED; /* was being cut or ended: no slot of it was in use */
-			tables_seal_grant(s->config.tables, id);
+			drop_grant(s, id); /* was being cut or ended: no slot of it was in use */
 		}
 	}
 	return 0;
@@ -131,6 +237,22 @@ int slots_rebuild(struct slots *s, struct why *why)
 			abort(); \
 		} \
 	} while (0)
+
+/* The word of a slot is 0 when nobody uses it, and only then; all of its bits are of seats that somebody had. */
+static void check_users(const struct slots *s, uint32_t id, uint32_t slot, bool is_free)
+{
+	const struct entry *e = &s->config.tables->entries[slot];
+	uint64_t users = s->config.tables->users[slot];
+	uint32_t holds = s->config.holds[slot];
+
+	CHECK(!is_free || (!holds && !users), id);
+	CHECK(is_free || e->state != ENTRY_FREE, id);
+	CHECK(e->state != ENTRY_VALUE || holds || !users, id);
+	CHECK(e->state != ENTRY_VALUE || !e->group || (holds && users), id); /* a put's */
+	CHECK(!s->config.told || !users == !(holds || e->state == ENTRY_QUARANTINED), id);
+	for (; users; users &= users - 1)
+		CHECK(seats_state(s->config.tables, (uint32_t)__builtin_ctzll(users)) != SEAT_FREE, id);
+}
 
 static void check_grant(const struct slots *s, uint32_t id)
 {
@@ -156,6 +278,8 @@ static void check_grant(const struct slots *s, uint32_t id)
 		bool is_free = g->free[i / 64] >> i % 64 & 1;
 
 		CHECK(!is_free || s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
+		if (s->config.holds)
+			check_users(s, id, g->first_entry + i, is_free);
 		length = is_free ? length + 1 : 0;
 		longest = max_u32(longest, length);
 	}

@@ -321,6 +321,28 @@ uint64_t slots_offset(const struct slots *s, uint32_t entry)
 	return g->offset + (entry - g->first_entry) * g->slot_bytes;
 }
 
+void slots_offsets(const struct slots *s, const uint32_t *entries, uint32_t step, uint32_t count, uint64_t none, uint64_t *ret)
+{
+	const struct grant *g = NULL;
+	uint32_t first = 0, slots = 0;
+
+	lock_assert_held(s->config.guard);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t entry = entries[(size_t)i * step];
+
+		if (entry == SLOTS_NONE) {
+			ret[i] = none;
+			continue;
+		}
+		if (entry - first >= slots) {
+			g = &s->grants[grant_id(s, entry)];
+			first = g->first_entry;
+			slots = g->slots;
+		}
+		ret[i] = g->offset + (entry - first) * g->slot_bytes;
+	}
+}
+
 uint32_t slots_grant_of(const struct slots *s, uint32_t entry)
 {
 	lock_assert_held(s->config.guard);
@@ -331,6 +353,29 @@ uint64_t slots_slot_bytes(const struct slots *s, uint32_t entry)
 {
 	lock_assert_held(s->config.guard);
 	return s->grants[grant_id(s, entry)].slot_bytes;
+}
+
+bool slots_next(const struct slots *s, uint32_t from, uint32_t most, uint32_t *ret_first, uint32_t *ret_count)
+{
+	uint32_t low = 0, high = s->grant_count;
+
+	lock_assert_held(s->config.guard);
+	while (low < high) { /* the first grant that ends behind @from */
+		uint32_t middle = (low + high) / 2;
+		const struct grant *g = &s->grants[s->by_entry[middle]];
+
+		if (g->first_entry + g->slots > from)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (low == s->grant_count)
+		return false;
+	const struct grant *g = &s->grants[s->by_entry[low]];
+
+	*ret_first = max_u32(from, g->first_entry);
+	*ret_count = min_u32(most, g->first_entry + g->slots - *ret_first);
+	return true;
 }
 
 void slots_usage(const struct slots *s, uint32_t class_index, uint32_t share, struct slots_usage *ret)

@@ -16,7 +16,11 @@
 #include "store/base/clock.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/outcomes.h"
+#include "store/remnants.h"
+#include "store/seating.h"
 #include "store/session_private.h"
+#include "store/space_make.h"
 #include "store/tiering.h"
 
 #define SEGMENT_UNIT (2ull << 20)
@@ -39,11 +43,6 @@ static uint64_t layout_least_slot(const struct layout *layout)
 				least = layout->class[c].share[s].slot_bytes;
 	return least;
 }
-
-/* Entries: slots, then places, then hollow ones; and how many keys can have a name at once. */
-struct ranges {
-	uint32_t slots, places, names;
-};
 
 /* The tables are as large as the whole budget in the smallest slots could need: address space, touched as it fills. */
 static int space_tables(struct space *space, uint64_t budget, struct ranges *ret, struct why *why)
@@ -105,15 +104,18 @@ static int space_segment_new(struct space *space, uint64_t budget, struct why *w
 	};
 	int r = segment_new(&config, &space->segment, why);
 
-	if (r)
-		return r;
+	return r ? r : space_memory_new(space, why);
+}
+
+int space_memory_new(struct space *space, struct why *why)
+{
 	space->memory = tier_memory_new(space->segment);
 	if (!space->memory)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its tier", space->name);
 	if (space->host->config.memory_fault) {
 		struct tier *faulty;
+		int r = tier_fault_new(space->memory, space->host->config.memory_fault, &faulty, why);
 
-		r = tier_fault_new(space->memory, space->host->config.memory_fault, &faulty, why);
 		if (r)
 			return r;
 		space->memory = faulty;
@@ -132,15 +134,18 @@ static uint64_t coverage(const struct space *space, uint32_t class_index, uint32
 	return slots * every + share; /* equal ones in order */
 }
 
-/* Cuts the floor into grants: one for each (class, share), then for the one that covers the fewest tokens, until the floor
- * is used up. */
-static int space_cut_floor(struct space *space, struct why *why)
+int space_cut_floor(struct space *space, struct why *why)
 {
 	const struct layout *layout = space->layout;
 	uint64_t slots[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES] = { 0 };
-	uint64_t left = space->floor_bytes;
+	uint64_t left = space->floor_bytes > space->granted_bytes ? space->floor_bytes - space->granted_bytes : 0;
+	bool fresh = !space->granted_bytes;
 	struct slots_grant grant;
 	uint32_t id;
+
+	for (id = 0; id < slots_grant_limit(space->slots); id++)
+		if (slots_grant_get(space->slots, id, &grant))
+			slots[grant.class_index][grant.share] += grant.slots;
 
 	for (;;) {
 		uint32_t class_index = 0, share = 0;
@@ -156,7 +161,7 @@ static int space_cut_floor(struct space *space, struct why *why)
 				}
 		bytes = slots_grant_bytes(space->slots, class_index, share);
 		if (bytes > left) {
-			if (slots[class_index][share] == 0)
+			if (fresh && slots[class_index][share] == 0)
 				return why_set(why, EINVAL, "namespace %s: a floor of %llu bytes is too small: class %s needs a "
 					       "grant of %llu and %llu are left", space->name,
 					       (unsigned long long)space->floor_bytes, layout->class[class_index].name,
@@ -194,13 +199,13 @@ void space_look_ahead(struct space *space)
 	space->ahead.unit = mark.unit + INDEX_AHEAD_UNITS;
 }
 
-static void space_prewarm(struct space *space)
+void space_prewarm(struct space *space)
 {
 	space_look_ahead(space);
 	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
 		struct slots_grant grant;
 
-		if (!slots_grant_get(space->slots, id, &grant))
+		if (!slots_grant_get(space->slots, id, &grant) || grant.ready)
 			continue;
 		if (space_push_grant(space, &grant, true))
 			space->prewarm_goal += grant.length;
@@ -217,8 +222,9 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 		tiering_lost(space->tiering, what, record, other);
 }
 
-static int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
+int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
 {
+	space->holds = memory_reserve(ranges->slots * sizeof(*space->holds), false);
 	struct slots_config slots = {
 		.layout = space->layout,
 		.tables = &space->tables,
@@ -226,12 +232,16 @@ static int space_index_new(struct space *space, const struct ranges *ranges, str
 		.segment_bytes = segment_bytes(space->segment),
 		.budget_bytes = space->floor_bytes,
 		.entry_limit = ranges->slots,
+		.holds = space->holds,
+		.told = !ranges->places,
 	};
 	struct index_config index = {
 		.layout = space->layout,
 		.tables = &space->tables,
 		.guard = &space->lock,
 		.max_pages = ranges->names,
+		.place_first = ranges->slots,
+		.place_count = ranges->places,
 		.hollow_first = ranges->slots + ranges->places,
 		.hollow_count = space->tables.entry_capacity - ranges->slots - ranges->places,
 		.gone = space->host->config.events.record_gone ? space_record_gone : NULL,
@@ -241,12 +251,15 @@ static int space_index_new(struct space *space, const struct ranges *ranges, str
 		.lost = ranges->places ? space_lost : NULL,
 		.lost_context = space,
 	};
-	int r = index_new(&index, &space->index, why);
+	int r;
 
+	if (!space->holds)
+		return why_set(why, ENOMEM, "namespace %s: no memory for the uses of its %u slots", space->name, ranges->slots);
+	r = index_new(&index, &space->index, why);
 	return r ? r : slots_new(&slots, &space->slots, why);
 }
 
-static void space_capacities(struct space *space)
+void space_capacities(struct space *space)
 {
 	uint64_t memory = space->host->config.memory_bytes;
 
@@ -291,32 +304,42 @@ static int space_blobs_new(struct space *space, struct why *why)
 	return config.bytes ? blobs_new(&config, &space->blobs, why) : 0;
 }
 
-static int space_build(struct space *space, struct why *why)
+int space_promise(struct space *space, struct why *why)
 {
 	struct host *host = space->host;
-	struct ranges ranges = { 0 };
 	uint64_t floors;
-	int r;
 
 	if (!budget_promise(&host->budget, &space->floor_bytes, &floors))
 		return why_set(why, ENOSPC, "namespace %s: its floor of %llu bytes and the %llu of other floors exceed the budget of "
 			       "%llu", space->name, (unsigned long long)space->floor_bytes, (unsigned long long)floors,
 			       (unsigned long long)host->config.memory_bytes);
 	space->promised = true;
-	r = space_blobs_new(space, why);
-	r = r ? r : space_segment_new(space, host->config.memory_bytes, why);
-	r = r ? r : space_tables(space, host->config.memory_bytes, &ranges, why);
-	r = r ? r : space_index_new(space, &ranges, why);
-	if (!r && ranges.places)
-		r = tiering_new(space, host->disk, ranges.slots, ranges.places, why);
-	if (r)
-		return r;
+	return space_blobs_new(space, why);
+}
+
+int space_groups_new(struct space *space, struct why *why)
+{
 	space->group_free = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
 	space->group_owner = memory_reserve(SPACE_GROUPS * sizeof(uint32_t), false);
 	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
 	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
-	r = space->tiering ? tiering_restart(space->tiering, why) : 0;
+	return 0;
+}
+
+static int space_build(struct space *space, struct why *why)
+{
+	struct host *host = space->host;
+	struct ranges ranges = { 0 };
+	int r = space_promise(space, why);
+
+	r = r ? r : space_segment_new(space, host->config.memory_bytes, why);
+	r = r ? r : space_tables(space, host->config.memory_bytes, &ranges, why);
+	r = r ? r : space_index_new(space, &ranges, why);
+	if (!r && ranges.places)
+		r = tiering_new(space, host->disk, ranges.slots, ranges.places, why);
+	r = r ? r : space_groups_new(space, why);
+	r = !r && space->tiering ? tiering_restart(space->tiering, why) : r;
 	if (r)
 		return r;
 	lock_take(&space->lock);
@@ -328,15 +351,14 @@ static int space_build(struct space *space, struct why *why)
 	return r;
 }
 
-int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
-	      const struct space_access *access, struct space **ret, struct why *why)
+struct space *space_empty(struct host *host, const char *name, uint32_t serial, struct layout *layout,
+			  const struct space_access *access)
 {
 	struct space *space = calloc(1, sizeof(*space));
-	int r;
 
 	if (!space) {
 		layout_free(&layout);
-		return why_set(why, ENOMEM, "no memory for namespace %s", name);
+		return NULL;
 	}
 	space->host = host;
 	snprintf(space->name, sizeof(space->name), "%s", name);
@@ -350,6 +372,17 @@ int space_new(struct host *host, const char *name, uint32_t serial, struct layou
 	space->access = *access;
 	space->floor_bytes = layout->floor_bytes; /* 0: the budget says */
 	lock_init(&space->lock, LOCK_SPACE);
+	return space;
+}
+
+int space_new(struct host *host, const char *name, uint32_t serial, struct layout *layout,
+	      const struct space_access *access, struct space **ret, struct why *why)
+{
+	struct space *space = space_empty(host, name, serial, layout, access);
+	int r;
+
+	if (!space)
+		return why_set(why, ENOMEM, "no memory for namespace %s", name);
 	r = space_build(space, why);
 	if (r) {
 		space_unref(&space);
@@ -391,6 +424,9 @@ void space_free(struct space *space)
 		balance_ask(space->host);
 	}
 	host_space_gone(space);
+	remnants_free(&space->remnants);
+	outcomes_free(&space->outcomes);
+	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
 	index_free(&space->index);
@@ -439,6 +475,11 @@ struct blobs *space_blobs(const struct space *space)
 	return space->blobs;
 }
 
+uint64_t space_created_s(const struct space *space)
+{
+	return space->tables.header->created_s;
+}
+
 uint64_t space_floor_bytes(const struct space *space)
 {
 	return space->floor_bytes;
@@ -472,7 +513,7 @@ static void space_slot_freed(void *context, uint32_t entry)
 	if (space->tiering)
 		tiering_freed(space->tiering, entry);
 	else
-		slots_give(space->slots, entry);
+		slot_leaves(space, entry);
 }
 
 struct index_sink space_sink(struct space *space)
@@ -513,13 +554,6 @@ void space_group_free(struct space *space, uint32_t group)
 	atomic_store_explicit(&space->tables.groups[group - 1].state, GROUP_FREE, memory_order_release);
 	space->group_free[space->group_free_count++] = group - 1;
 	space->stats.groups_open--;
-}
-
-void space_unquarantine(struct space *space, uint32_t entry)
-{
-	lock_assert_held(&space->lock);
-	index_quarantine_end(space->index, entry);
-	slots_give(space->slots, entry);
 }
 
 void space_pin(struct space *space, uint32_t record)
@@ -733,6 +767,7 @@ void space_report(struct space *space, struct space_report *ret)
 	r.pinned_bytes = index_held_bytes(space->index);
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
+	remnants_report(space, &r);
 	if (space->tiering)
 		tiering_report(space->tiering, &r);
 	lock_drop(&space->lock);
@@ -810,6 +845,8 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(orphans);
 	REPORT(generation);
 	REPORT(hidden_records);
+	REPORT(remnants);
+	REPORT(remnant_slots);
 	REPORT(pinned_bytes);
 	REPORT(pinned_limit_bytes);
 	REPORT(victims_selected);

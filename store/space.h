@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "index/index.h"
+#include "index/seats.h"
 #include "store/base/lock.h"
 #include "store/blobs.h"
 #include "store/host.h"
@@ -21,6 +22,8 @@
 #define SPACE_NOTES 64u              /* events handed on together */
 #define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
 
+struct outcomes;
+struct remnants;
 struct session;
 
 /* A (class, share) as recut.c sees it; ticks and batches. */
@@ -55,6 +58,7 @@ struct space {
 	_Atomic bool hidden;         /* a reset left records that are not gone yet; changes under the lock */
 	uint64_t floor_bytes;        /* set at creation */
 	bool promised;               /* by the budget; set at creation */
+	bool adopted;                /* and what is left of its floor is not cut yet; for the first thread alone */
 	uint64_t capacity[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* values that one plan could ever hold */
 	struct space_access access; /* (host lock) */
 	uint32_t sessions;          /* (host lock) open ones */
@@ -66,6 +70,11 @@ struct space {
 	struct stats stats;         /* (lock) */
 	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
+	uint32_t *holds;            /* (lock) [slots] uses of each: seating.h */
+	uint32_t seat_rests[SEATS]; /* (lock) slots that rest, by the seat they were told to */
+	uint64_t seats_over;        /* (lock) bit s: the session of seat s has ended, and some of its slots rest */
+	uint64_t seats_leaving;     /* (lock) bit s: its bits are being taken out of the words, the lowest seat's first, */
+	uint32_t sweep_at;          /* (lock) from this slot on */
 	uint32_t *group_free;       /* (lock) stack of free group numbers */
 	uint32_t group_free_count;  /* (lock) */
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
@@ -86,8 +95,10 @@ struct space {
 	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
 	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
 	struct hunger hunger;       /* (lock) */
+	struct remnants *remnants;  /* NULL: there were none when it was adopted; set then, its content (lock) */
+	struct outcomes *outcomes;  /* (lock) NULL: nobody can ask about a put plan of before */
 	_Atomic uint64_t prewarm_done;
-	uint64_t prewarm_goal;      /* set at creation */
+	_Atomic uint64_t prewarm_goal; /* set at creation, before others know it */
 	bool going;                 /* (host's lock) in host.going */
 	struct space *next_going;   /* (host's lock) */
 	struct space *next_buried;  /* (mover's lock) of those that it tears down */
@@ -120,9 +131,6 @@ struct index_sink space_sink(struct space *space);
 /* Under the lock: a group number (as in entries: 1 + number), its table entry filled and PREPARED; 0 = all in use. */
 uint32_t space_group_new(struct space *space, const struct session *session, uint64_t plan, uint32_t number, uint32_t owner);
 void space_group_free(struct space *space, uint32_t group);
-
-/* Under the lock: the slot of a quarantined entry becomes free. */
-void space_unquarantine(struct space *space, uint32_t entry);
 
 /* Under the lock: pins and unpins with their count. */
 void space_pin(struct space *space, uint32_t record);

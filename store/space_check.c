@@ -194,8 +194,7 @@ static void value_is_bad(struct piece *p, const struct disk_read_value *value)
 		return;
 	}
 	tiering_make_dirty(t, entry);
-	tiering_file(t, p->record)->flags |= TIERING_STALE;
-	tiering_consider(t, p->record);
+	tiering_file_stale(t, p->record);
 }
 
 /* Under the lock. Returns how many are bad; of those on disk alone the record may go with the last. */

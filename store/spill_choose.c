@@ -23,7 +23,8 @@ struct tiering_name spill_name(const struct tiering *t, uint32_t record)
 	return (struct tiering_name){ record, index_record(t->space->index, record)->generation };
 }
 
-/* May it be written now? Twins have one name: neither is written before they have joined. */
+/* May it be written now? Twins have one name: neither is written before they have joined. A file that still has the name is another's
+ * to be renamed. */
 bool spill_writable(struct tiering *t, uint32_t record)
 {
 	struct index *index = t->space->index;
@@ -32,12 +33,26 @@ bool spill_writable(struct tiering *t, uint32_t record)
 	uint64_t consumed;
 	uint32_t home;
 
-	if (r->state != RECORD_LIVE || !index_record_current(index, record) || tiering_file(t, record)->writing ||
+	if (r->state != RECORD_LIVE || !index_record_current(index, record) || tiering_file(t, record)->job ||
+	    tiering_file(t, record)->flags & (TIERING_TRIM | TIERING_ROW_LOST) ||
 	    r->pages > RECORD_FILE_MAX_PAGES || (!r->pages && !(r->flags & RECORD_FLAG_ROW)))
 		return false;
 	index_record_name(index, record, &consumed, &endpoint);
 	home = t->space->layout->row_columns ? index_row_home(index, &endpoint) : INDEX_NONE;
-	return index_find_endpoint(index, &endpoint) == record && (home == INDEX_NONE || home == record);
+	return index_find_endpoint(index, &endpoint) == record && (home == INDEX_NONE || home == record) &&
+	       !tiering_name_owed(t, consumed, &endpoint);
+}
+
+bool spill_name_owed(struct tiering *t, uint64_t consumed, const struct key *endpoint)
+{
+	for (const struct spill *s = t->writing->first; s; s = s->next) {
+		const struct record_file *f = &t->files[s->record];
+
+		if (f->job == &s->write.job && f->flags & TIERING_TRIM_LATER && tiering_file_consumed(t, s->record) == consumed &&
+		    !memcmp(&f->endpoint, endpoint, sizeof(*endpoint)))
+			return true;
+	}
+	return false;
 }
 
 /* Of a WHOLE group, all that are written with it too? */

@@ -51,10 +51,11 @@ static void end_write(struct spill *s, bool clean)
 		}
 		last = at == s->count;
 		if (last) {
-			if (ours) {
+			if (ours && clean && s->ring) /* its group is whole now */
+				tiering_row_set(t, s->record, false);
+			if (ours)
 				tiering_file(t, s->record)->writing = NULL;
-				tiering_consider(t, s->record);
-			}
+			tiering_file_settled(t, s->record, &s->write.job);
 			link_out(t, s);
 			space_room(space);
 		}
@@ -84,7 +85,7 @@ static void ring_ended(struct tiering *t, struct spill_ring *ring, struct spill 
 		t->writing->ring = NULL;
 	for (struct spill *e = all && !clean ? ring->ended : NULL; e; e = e->next_ended)
 		if (spill_is_its_records(t, e)) /* its file names a group that is not there */
-			tiering_file(t, e->record)->flags |= TIERING_STALE;
+			tiering_file_stale(t, e->record);
 	lock_drop(&space->lock);
 	if (!all)
 		return;
@@ -166,7 +167,8 @@ static void file_came(struct tiering *t, struct spill *s, const uint8_t *absent,
 	struct record_file *f = tiering_file(t, s->record);
 	bool ours = f->writing == &s->write;
 
-	if (!ours && !(f->id && f->id == s->old_id && f->pages == s->write.id.pages &&
+	if (!ours && !(f->id && f->id == s->old_id && index_record_current(t->space->index, s->record) &&
+		       f->pages == s->write.id.pages &&
 		       !memcmp(&f->endpoint, &s->write.id.endpoint, sizeof(f->endpoint))))
 		return;
 	if (f->id)
@@ -182,7 +184,8 @@ static void file_came(struct tiering *t, struct spill *s, const uint8_t *absent,
 	f->pages = f->file_pages = (uint16_t)s->write.id.pages;
 	if (ours)
 		f->flags &= (uint8_t)~(TIERING_STALE | TIERING_FAILED | TIERING_FILE_ROW);
-	f->flags |= s->row ? TIERING_FILE_ROW : 0;
+	f->flags |= (s->row ? TIERING_FILE_ROW : 0) | (s->ring && !ours ? TIERING_STALE : 0);
+	tiering_row_set(t, s->record, s->ring);
 	add_row(t, s, f->id, absent, absent_bytes);
 	t->space->stats.files_written++;
 	t->space->stats.bytes_spilled += s->write.file_bytes;
@@ -258,7 +261,7 @@ bool spill_give(struct spill *s)
 		lock_drop(&space->lock);
 		lock_take(&space->lock);
 	}
-	ok = spill_is_its_records(t, s) && !t->closed;
+	ok = spill_is_its_records(t, s) && !t->closed && !tiering_name_owed(t, s->write.job.consumed, &s->write.job.endpoint);
 	if (ok) {
 		for (uint32_t i = 0; i < s->count && t->wish.is; i++) {
 			const struct entry *e = &space->tables.entries[s->entries[i]];

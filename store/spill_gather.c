@@ -87,6 +87,7 @@ static void describe(struct tiering *t, struct spill *s)
 	s->write.keys = s->keys;
 	s->write.values = s->values;
 	f->writing = &s->write;
+	f->job = &s->write.job;
 }
 
 void spill_begin(struct tiering *t, struct spill *s)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which value is where: places, holds, clean and dirty, and the files that follow what the index lets go.
+ * Which value is where: places, holds, clean and dirty.
  */
 #include "store/tiering.h"
 
@@ -13,6 +13,8 @@
 #include "store/base/killpoint.h"
 #include "store/base/memory.h"
 #include "store/host_private.h"
+#include "store/reconcile.h"
+#include "store/seating.h"
 #include "store/viewed.h"
 
 /* ---- what is known about a record ------------------------------------------------------------------------------- */
@@ -42,7 +44,7 @@ void tiering_consider(struct tiering *t, uint32_t record)
 {
 	struct index *index = t->space->index;
 	struct record_file *f = tiering_file(t, record);
-	bool wanted = (f->dirty || f->flags & TIERING_STALE) && !f->writing && !t->closed &&
+	bool wanted = (f->dirty || f->flags & TIERING_STALE) && !f->job && !t->closed &&
 		      index_record(index, record)->state == RECORD_LIVE;
 
 	lock_assert_held(&t->space->lock);
@@ -110,9 +112,9 @@ void tiering_unhold(struct tiering *t, uint32_t slot)
 	struct space *space = t->space;
 
 	lock_assert_held(&space->lock);
-	assert(t->holds[slot] > 0);
-	if (--t->holds[slot])
+	if (!slot_let_go(space, slot))
 		return;
+	killpoint(KILLPOINT_RELEASE_WORD);
 	if (space->tables.entries[slot].state == ENTRY_QUARANTINED) { /* its value has gone meanwhile */
 		index_quarantine_end(space->index, slot);
 		slots_give(space->slots, slot);
@@ -135,13 +137,10 @@ static uint32_t *clean_of(struct tiering *t, uint32_t slot, const struct record_
 	return &t->class[t->space->tables.entries[slot].class_index].clean[f - t->files];
 }
 
-static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
+static void clean_count(struct tiering *t, uint32_t slot, struct record_file *f)
 {
 	uint64_t bytes = slots_slot_bytes(t->space->slots, slot);
 
-	assert(!tiering_is_clean(t, slot));
-	t->clean[slot / 64] |= 1ull << slot % 64;
-	t->kept[slot / 64] &= ~(1ull << slot % 64);
 	t->clean_bytes += bytes;
 	t->held_clean_bytes += t->holds[slot] ? bytes : 0;
 	f->held += t->holds[slot] > 0;
@@ -149,12 +148,21 @@ static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
 	*clean_of(t, slot, f) += 1;
 }
 
-static void clean_unset(struct tiering *t, uint32_t slot, struct record_file *f)
+static void clean_set(struct tiering *t, uint32_t slot, struct record_file *f)
+{
+	assert(!tiering_is_clean(t, slot));
+	files_set_clean(&t->space->tables, slot, true);
+	t->kept[slot / 64] &= ~(1ull << slot % 64);
+	clean_count(t, slot, f);
+}
+
+void tiering_unclean(struct tiering *t, uint32_t slot, struct record_file *f)
 {
 	uint64_t bytes = slots_slot_bytes(t->space->slots, slot);
 
+	lock_assert_held(&t->space->lock);
 	assert(tiering_is_clean(t, slot) && f->clean > 0);
-	t->clean[slot / 64] &= ~(1ull << slot % 64);
+	files_set_clean(&t->space->tables, slot, false);
 	t->collapse[slot / 64] &= ~(1ull << slot % 64);
 	t->clean_bytes -= bytes;
 	t->held_clean_bytes -= t->holds[slot] ? bytes : 0;
@@ -180,10 +188,24 @@ void tiering_make_dirty(struct tiering *t, uint32_t slot)
 	struct record_file *f = file_of_value(t, slot);
 
 	lock_assert_held(&t->space->lock);
-	clean_unset(t, slot, f);
+	tiering_unclean(t, slot, f);
 	t->kept[slot / 64] |= 1ull << slot % 64;
 	f->dirty++;
 	t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
+}
+
+void tiering_count(struct tiering *t, uint32_t slot)
+{
+	struct record_file *f = file_of_value(t, slot);
+
+	lock_assert_held(&t->space->lock);
+	if (tiering_is_clean(t, slot)) {
+		clean_count(t, slot, f);
+		consider_resident(t, slot);
+	} else {
+		f->dirty++;
+		t->dirty_bytes += slots_slot_bytes(t->space->slots, slot);
+	}
 }
 
 void tiering_committing(struct tiering *t, uint32_t entry)
@@ -217,19 +239,6 @@ void tiering_published(struct tiering *t, uint32_t record)
 	}
 }
 
-/* A slot that holds no value any more. */
-static void slot_leaves(struct tiering *t, uint32_t slot)
-{
-	struct space *space = t->space;
-
-	if (!t->holds[slot]) {
-		slots_give(space->slots, slot);
-		return;
-	}
-	tables_entry_set_state(&space->tables, slot, ENTRY_QUARANTINED);
-	t->space->stats.slots_owed++;
-}
-
 void tiering_freed(struct tiering *t, uint32_t entry)
 {
 	struct space *space = t->space;
@@ -244,13 +253,13 @@ void tiering_freed(struct tiering *t, uint32_t entry)
 
 	t->kept[entry / 64] &= ~(1ull << entry % 64);
 	if (tiering_is_clean(t, entry)) {
-		clean_unset(t, entry, f);
+		tiering_unclean(t, entry, f);
 	} else if (!space->tables.entries[entry].group) { /* else it was never committed */
 		assert(f->dirty > 0);
 		f->dirty--;
 		t->dirty_bytes -= slots_slot_bytes(space->slots, entry);
 	}
-	slot_leaves(t, entry);
+	slot_leaves(space, entry);
 }
 
 void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place)
@@ -259,7 +268,7 @@ void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place)
 
 	lock_assert_held(&t->space->lock);
 	assert(!t->holds[slot]);
-	clean_unset(t, slot, f);
+	tiering_unclean(t, slot, f);
 	index_value_move(t->space->index, slot, place);
 	killpoint(KILLPOINT_DEMOTE);
 	slots_give(t->space->slots, slot);
@@ -276,339 +285,6 @@ void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot)
 	clean_set(t, slot, tiering_file(t, record));
 	consider_resident(t, slot);
 	t->space->stats.values_promoted++;
-}
-
-/* ---- the file follows ----------------------------------------------------------------------------------------------- */
-
-uint64_t tiering_file_consumed(const struct tiering *t, uint32_t record)
-{
-	const struct record_file *f = &t->files[record];
-
-	return t->space->tables.records[record].start + (uint64_t)f->pages * t->space->layout->page_tokens;
-}
-
-static void list_for_trim(struct tiering *t, uint32_t record, uint8_t why)
-{
-	struct record_file *f = tiering_file(t, record);
-
-	if (!(f->flags & (TIERING_TRIM | TIERING_ROW_LOST))) {
-		f->next_trim = t->trims;
-		f->prev_trim = INDEX_NONE;
-		if (t->trims != INDEX_NONE)
-			t->files[t->trims].prev_trim = record;
-		t->trims = record;
-	}
-	f->flags |= why;
-}
-
-static void trim_note(struct tiering *t, uint32_t record)
-{
-	if (tiering_file(t, record)->id)
-		list_for_trim(t, record, TIERING_TRIM);
-}
-
-static void trim_forget(struct tiering *t, uint32_t record)
-{
-	struct record_file *f = &t->files[record];
-
-	if (!(f->flags & (TIERING_TRIM | TIERING_ROW_LOST)))
-		return;
-	if (f->prev_trim == INDEX_NONE)
-		t->trims = f->next_trim;
-	else
-		t->files[f->prev_trim].next_trim = f->next_trim;
-	if (f->next_trim != INDEX_NONE)
-		t->files[f->next_trim].prev_trim = f->prev_trim;
-	f->flags &= (uint8_t)~(TIERING_TRIM | TIERING_ROW_LOST);
-}
-
-static void job_done_free(struct disk_job *job)
-{
-	struct tiering *t = job->context;
-
-	free(job);
-	tiering_job_ended(t);
-}
-
-/* Under the lock. A job that cannot be made leaves a file too many: the catalogue is told that it is behind. */
-static void *job_make(struct tiering *t, size_t bytes, enum disk_job_kind kind, uint64_t consumed, const struct key *endpoint)
-{
-	struct disk_job *job = calloc(1, bytes);
-
-	if (!job)
-		return NULL;
-	job->kind = kind;
-	job->dir = t->dir;
-	job->consumed = consumed;
-	if (endpoint)
-		job->endpoint = *endpoint;
-	job->done = job_done_free;
-	job->context = t;
-	return job;
-}
-
-void tiering_give(struct tiering *t, struct disk_job *job)
-{
-	lock_assert_held(&t->space->lock);
-	atomic_fetch_add(&t->jobs, 1);
-	disk_give(t->disk, job);
-}
-
-void tiering_remove_file(struct tiering *t, uint64_t consumed, const struct key *endpoint)
-{
-	struct disk_remove *removal = job_make(t, sizeof(*removal), DISK_JOB_REMOVE, consumed, endpoint);
-
-	if (removal)
-		tiering_give(t, &removal->job);
-	else
-		catalogue_behind(t->catalogue);
-}
-
-static void file_goes(struct tiering *t, struct record_file *f)
-{
-	catalogue_remove(t->catalogue, f->id);
-	t->disk_bytes -= f->bytes;
-	t->disk_files--;
-	f->id = 0;
-	f->bytes = 0;
-	f->flags &= (uint8_t)~(TIERING_FILE_ROW | TIERING_STALE | TIERING_FAILED);
-}
-
-/* The write is not to be seen any more. Its done() finds that the record does not know it. */
-static void write_cancel(struct record_file *f)
-{
-	atomic_store(&f->writing->job.cancelled, true);
-	f->writing = NULL;
-}
-
-/* Has another record's file, as it will be, that name? Twins have one name, and whose file was written or renamed last has it. */
-static bool named_by_another(struct tiering *t, uint32_t record, uint64_t consumed, const struct key *endpoint)
-{
-	uint32_t other = index_find_endpoint(t->space->index, endpoint);
-
-	return other != INDEX_NONE && other != record && tiering_file(t, other)->id && tiering_file_consumed(t, other) == consumed &&
-	       !memcmp(&t->files[other].endpoint, endpoint, sizeof(*endpoint));
-}
-
-static void name_goes(struct tiering *t, uint32_t record, uint64_t consumed, const struct key *endpoint)
-{
-	if (!t->closed && !named_by_another(t, record, consumed, endpoint))
-		tiering_remove_file(t, consumed, endpoint);
-}
-
-static void record_lost(struct tiering *t, uint32_t record)
-{
-	struct record_file *f = tiering_file(t, record);
-	bool current = index_record_current(t->space->index, record);
-
-	trim_forget(t, record);
-	if (f->writing) {
-		struct key endpoint = f->writing->id.endpoint;
-		uint64_t consumed = f->writing->job.consumed;
-
-		write_cancel(f);
-		if (current && !f->id)
-			name_goes(t, record, consumed, &endpoint);
-	}
-	if (f->id && current) {
-		name_goes(t, record, tiering_file_consumed(t, record), &f->endpoint);
-		file_goes(t, f);
-	}
-	if (current && f->dirty_slot != INDEX_NONE)
-		policy_lru.remove(t->dirty, record);
-	for (uint32_t c = 0; c < t->space->layout->classes; c++)
-		if (current && t->class[c].slot[record] != INDEX_NONE)
-			policy_lru.remove(t->class[c].resident, record);
-	assert(!f->dirty && !f->clean);
-	*f = (struct record_file){ 0 };
-}
-
-/* A write of a file that has what the record has not any more, or is named otherwise: it is not to be seen. One that had replaced the
- * file by then did so before anything that is asked for now; its done() finds out. */
-static void write_outlived(struct tiering *t, uint32_t record)
-{
-	struct record_file *f = tiering_file(t, record);
-	struct key endpoint;
-	uint64_t consumed;
-
-	if (!f->writing)
-		return;
-	endpoint = f->writing->id.endpoint;
-	consumed = f->writing->job.consumed;
-	write_cancel(f);
-	if (!f->id)
-		name_goes(t, record, consumed, &endpoint);
-	tiering_consider(t, record);
-}
-
-/* The row of @zero is @record's now, whose file lacks it. */
-static void row_joined(struct tiering *t, uint32_t record, uint32_t zero)
-{
-	struct space *space = t->space;
-	struct record_file *from = tiering_file(t, zero), *to = tiering_file(t, record);
-
-	for (uint32_t c = 0; c < space->layout->row_columns; c++) {
-		bool committed;
-		uint32_t entry = index_value(space->index, record, INDEX_PAGE_ROW, c, &committed);
-
-		if (entry == INDEX_NONE || !committed)
-			continue;
-		if (tiering_is_place(t, entry)) { /* it is in a file that goes, and is let go with the next flush */
-			list_for_trim(t, record, TIERING_ROW_LOST);
-			continue;
-		}
-		if (tiering_is_clean(t, entry)) {
-			clean_unset(t, entry, from);
-			t->dirty_bytes += slots_slot_bytes(space->slots, entry);
-		} else {
-			from->dirty--;
-		}
-		t->kept[entry / 64] &= ~(1ull << entry % 64);
-		to->dirty++;
-	}
-	tiering_consider(t, record);
-}
-
-void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t other)
-{
-	struct tiering *t = context;
-
-	lock_assert_held(&t->space->lock);
-	switch (what) {
-	case INDEX_LOST_RECORD:
-		record_lost(t, record);
-		break;
-	case INDEX_LOST_PAGES:
-		write_outlived(t, record);
-		trim_note(t, record);
-		break;
-	case INDEX_LOST_ROW:
-		write_outlived(t, record);
-		if (tiering_file(t, record)->flags & TIERING_FILE_ROW)
-			trim_note(t, record);
-		break;
-	case INDEX_LOST_VALUE:
-		write_outlived(t, record);
-		if (tiering_file(t, record)->id) {
-			tiering_file(t, record)->flags |= TIERING_STALE;
-			tiering_consider(t, record);
-		}
-		break;
-	case INDEX_JOINED:
-		row_joined(t, record, other);
-		break;
-	}
-}
-
-struct trim {
-	struct disk_trim trim; /* first */
-	struct tiering *t;
-	uint32_t record;
-	uint64_t id; /* of the file */
-};
-
-/* The file's length is known exactly now: one that could not be cut is as long as it was. */
-static void trim_done(struct disk_job *job)
-{
-	struct trim *trim = (struct trim *)job;
-	struct tiering *t = trim->t;
-	struct record_file *f;
-
-	lock_take(&t->space->lock);
-	f = tiering_file(t, trim->record);
-	if (!job->result && f->id == trim->id && f->pages == trim->trim.pages) {
-		t->disk_bytes += trim->trim.file_bytes - f->bytes;
-		f->bytes = trim->trim.file_bytes;
-	}
-	lock_drop(&t->space->lock);
-	free(trim);
-	tiering_job_ended(t);
-}
-
-/* The file of @record is made as long as it. */
-static void trim_give(struct tiering *t, uint32_t record)
-{
-	struct record_file *f = tiering_file(t, record);
-	const struct record *r = index_record(t->space->index, record);
-	bool row = f->flags & TIERING_FILE_ROW && r->flags & RECORD_FLAG_ROW && r->pages == f->pages;
-	struct trim *trim = job_make(t, sizeof(*trim), DISK_JOB_TRIM, tiering_file_consumed(t, record), &f->endpoint);
-	struct record_file_plan plan;
-	uint64_t bytes;
-
-	if (!trim) { /* the file stays longer than it need be: what is behind the record is never read */
-		catalogue_behind(t->catalogue);
-		return;
-	}
-	record_file_plan(t->space->layout, f->file_pages, row, tiering_file_alias(t, f), &plan);
-	bytes = row ? plan.file_bytes : record_file_length(&plan, r->pages);
-	bytes = bytes < f->bytes ? bytes : f->bytes;
-	trim->t = t;
-	trim->record = record;
-	trim->id = f->id;
-	trim->trim.job.done = trim_done;
-	trim->trim.pages = r->pages;
-	trim->trim.file_pages = f->file_pages;
-	trim->trim.row = row;
-	index_record_name(t->space->index, record, &trim->trim.new_consumed, &trim->trim.new_endpoint);
-	catalogue_trim(t->catalogue, f->id, r->pages, trim->trim.new_consumed, &trim->trim.new_endpoint, row, bytes);
-	f->endpoint = trim->trim.new_endpoint;
-	f->pages = r->pages;
-	f->flags &= (uint8_t)~(row ? 0 : TIERING_FILE_ROW);
-	t->disk_bytes -= f->bytes - bytes;
-	f->bytes = bytes;
-	tiering_give(t, &trim->trim.job);
-}
-
-/* What of the record's row is on disk only stood in another record's file. */
-static void drop_lost_row(struct tiering *t, uint32_t record)
-{
-	struct space *space = t->space;
-	struct index_sink sink = space_sink(space);
-
-	for (uint32_t c = 0; c < space->layout->row_columns; c++) {
-		uint32_t entry = index_value(space->index, record, INDEX_PAGE_ROW, c, NULL);
-
-		if (entry != INDEX_NONE && tiering_is_place(t, entry) && !(tiering_file(t, record)->flags & TIERING_FILE_ROW))
-			index_value_drop(space->index, entry, false, &sink);
-		if (index_record(space->index, record)->state != RECORD_LIVE)
-			return;
-	}
-}
-
-bool tiering_flush(struct tiering *t)
-{
-	lock_assert_held(&t->space->lock);
-	for (uint32_t left = INDEX_STEP_KEYS; t->trims != INDEX_NONE && left; left--) {
-		uint32_t record = t->trims;
-		uint8_t flags = t->files[record].flags;
-
-		trim_forget(t, record);
-		if (!index_record_current(t->space->index, record))
-			continue;
-		if (flags & TIERING_ROW_LOST)
-			drop_lost_row(t, record);
-		if (flags & TIERING_TRIM && !t->closed && t->files[record].id)
-			trim_give(t, record);
-	}
-	return t->trims != INDEX_NONE;
-}
-
-void tiering_reset(struct tiering *t)
-{
-	struct disk_clear *clear;
-
-	lock_assert_held(&t->space->lock);
-	spill_cancel_all(t);
-	while (t->trims != INDEX_NONE)
-		trim_forget(t, t->trims);
-	policy_lru.clear(t->dirty);
-	for (uint32_t c = 0; c < t->space->layout->classes; c++)
-		policy_lru.clear(t->class[c].resident);
-	t->disk_bytes = t->disk_files = 0;
-	catalogue_clear(t->catalogue);
-	clear = t->closed ? NULL : job_make(t, sizeof(*clear), DISK_JOB_CLEAR, 0, NULL);
-	if (clear)
-		tiering_give(t, &clear->job);
 }
 
 void tiering_report(const struct tiering *t, struct space_report *ret)
@@ -683,13 +359,12 @@ static int make_arrays(struct tiering *t, struct why *why)
 	struct policy_view dirty = { t, dirty_use, dirty_place };
 	uint32_t records = t->space->tables.record_capacity;
 
-	t->holds = memory_reserve(t->place_first * sizeof(*t->holds), false);
-	t->clean = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->clean), false);
+	t->holds = t->space->holds;
 	t->collapse = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->collapse), false);
 	t->kept = memory_reserve((t->place_first / 64 + 1) * sizeof(*t->kept), false);
 	t->files = memory_reserve(records * sizeof(*t->files), false);
 	t->loads_of = memory_reserve(t->place_count * sizeof(*t->loads_of), false);
-	if (!t->holds || !t->clean || !t->collapse || !t->kept || !t->files || !t->loads_of)
+	if (!t->collapse || !t->kept || !t->files || !t->loads_of)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its disk tier", t->space->name);
 	t->dirty = policy_lru.create(&dirty, records, why);
 	if (!t->dirty)
@@ -771,6 +446,7 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	} else {
 		disk_dir_close(&t->dir, false);
 	}
+	reconcile_free(&t->reconcile);
 	viewed_free(t);
 	loads_free(t);
 	spill_free(t);
@@ -782,12 +458,10 @@ struct disk_dir *tiering_free(struct tiering **tp, bool remove)
 	}
 	memory_release(&t->loads_of, t->place_count * sizeof(*t->loads_of));
 	memory_release(&t->files, records * sizeof(*t->files));
-	memory_release(&t->clean, (t->place_first / 64 + 1) * sizeof(*t->clean));
 	memory_release(&t->collapse, (t->place_first / 64 + 1) * sizeof(*t->collapse));
 	memory_release(&t->kept, (t->place_first / 64 + 1) * sizeof(*t->kept));
 	for (uint32_t i = 1; i < TIERING_ALIASES; i++)
 		free(t->alias[i]);
-	memory_release(&t->holds, t->place_first * sizeof(*t->holds));
 	lock_cond_destroy(&t->saved);
 	free(t);
 	return aside;

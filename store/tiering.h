@@ -8,7 +8,7 @@
  * lock: the index, its words and its orders do not know the difference.
  *
  *   dirty     its entry is a slot, the record's file lacks it
- *   clean     its entry is a slot, the file has it                           bit `clean` of the slot
+ *   clean     its entry is a slot, the file has it                           bit of the slot in the tables (index/files.h)
  *   on disk   its entry is a place                                           the file has it
  *   loading   its entry is a place, and a struct load reads it into a slot    loads_of[place] (load.c)
  *
@@ -24,7 +24,9 @@
 #define PREFIXFS_STORE_TIERING_H
 
 #include "index/catalogue.h"
+#include "index/files.h"
 #include "index/policy.h"
+#include "store/adopt.h"
 #include "store/disk.h"
 #include "store/space.h"
 
@@ -33,6 +35,7 @@
 #define TIERING_TRIM 2u         /* on the list of tiering.trims: the file is longer than the record, or has a row that went */
 #define TIERING_STALE 4u        /* the file has values that the index no longer has: it is written anew */
 #define TIERING_FAILED 8u       /* its last write failed: tried again after tiering.retry_ns */
+#define TIERING_TRIM_LATER 128u /* a trim is given when `job` has ended */
 #define TIERING_ALIAS_SURE 64u  /* the file's header has that `alias`: it was written or read since the start */
 #define TIERING_ROW_LOST 32u    /* on the list of tiering.trims: the row came from another record, in whose file it was */
 
@@ -42,7 +45,8 @@ struct record_file {
 	uint64_t id;             /* row of the catalogue; 0 = no file */
 	struct key endpoint;     /* of its name; consumed follows from start and pages */
 	uint64_t bytes;          /* its length */
-	struct disk_write *writing; /* under way, or NULL */
+	struct disk_write *writing; /* under way and to be seen, or NULL */
+	const struct disk_job *job; /* that changes the file, a write or a trim, under way: one at a time */
 	uint32_t dirty;          /* dirty values */
 	uint32_t clean;          /* clean values */
 	uint32_t dirty_slot;     /* place in tiering.dirty, INDEX_NONE = none */
@@ -82,6 +86,8 @@ struct tiering_class {
 	uint32_t *clean;         /* [records] clean values; both through tiering_file */
 };
 
+struct reconcile;
+
 struct tiering {
 	struct space *space;
 	struct disk *disk;
@@ -90,13 +96,14 @@ struct tiering {
 	uint32_t place_first, place_count; /* entries */
 	uint32_t place_top, place_list;    /* never used from here on; used once: list through entry.record */
 	uint32_t places_used;
-	uint32_t *holds;                   /* [slots] */
-	uint64_t *clean;                   /* bitmap [slots] */
+	uint32_t *holds;                   /* [slots] the space's */
 	uint64_t *collapse;                /* bitmap [slots]: another share's slot has the same bytes: it goes when nobody holds it */
 	uint64_t *kept;                    /* bitmap [slots]: was clean, and its file is no good: tiering_alike finds it all the same */
 	uint16_t *alias[TIERING_ALIASES];  /* record_file_plan's; NULL: not used yet, and [0] */
 	struct record_file *files;         /* [records]; through tiering_file */
 	uint32_t trims;                    /* records whose files are to get shorter, through next_trim */
+	struct trim *trimming;             /* follow.c: trims that were given and have not ended */
+	uint32_t trimming_count;
 	uint64_t disk_files;
 	struct policy *dirty;              /* records to be written, coldest first */
 	struct tiering_class class[LAYOUT_MAX_CLASSES];
@@ -119,6 +126,7 @@ struct tiering {
 	uint32_t *loads_of;                /* [places]: load.c's, 0 = none */
 	struct loads *loads;               /* load.c */
 	struct viewed *viewed;             /* viewed.c */
+	struct reconcile *reconcile;       /* reconcile.c, after an adoption: set before others know the space; the mover's */
 	uint32_t room_waiters;             /* transfers that got no slot and wait for one */
 	struct disk_write_list *writing;   /* spill.c: writes under way */
 	_Atomic uint32_t jobs;             /* given to the engine and not ended */
@@ -163,7 +171,7 @@ static inline bool tiering_is_place(const struct tiering *t, uint32_t entry)
 
 static inline bool tiering_is_clean(const struct tiering *t, uint32_t slot)
 {
-	return t->clean[slot / 64] >> slot % 64 & 1;
+	return files_is_clean(&t->space->tables, slot);
 }
 
 /* What @f was written with, as disk_read wants it. */
@@ -194,6 +202,10 @@ void tiering_freed(struct tiering *t, uint32_t entry);      /* from the sink: pl
 /* The value of @slot, which is dirty, is in its record's file from now on; and the other way round. */
 void tiering_make_clean(struct tiering *t, uint32_t slot);
 void tiering_make_dirty(struct tiering *t, uint32_t slot);
+/* The committed value of @slot, which a predecessor left there, counts as its bit says. */
+void tiering_count(struct tiering *t, uint32_t slot);
+/* The value of @slot is not clean any more, @f being its record's file until now. */
+void tiering_unclean(struct tiering *t, uint32_t slot, struct record_file *f);
 /* The slot that has the bytes of @place's value: that of a share whose bytes the file has for both (P6), while that one is in memory
  * as the file had it. INDEX_NONE: none. */
 uint32_t tiering_alike(struct tiering *t, uint32_t place);
@@ -206,20 +218,34 @@ uint8_t tiering_alias_of(struct tiering *t, const uint16_t *alias, uint32_t coun
 void tiering_demote(struct tiering *t, uint32_t slot, uint32_t place);
 /* The value of @place goes on in @slot, which is clean then; the place is given back. */
 void tiering_promote(struct tiering *t, uint32_t place, uint32_t slot);
+/* Has @record to be written, and is in the order of those? Enters it or takes it out. */
+void tiering_consider(struct tiering *t, uint32_t record);
+
+/* ---- follow.c: the file follows what the index lets go, its row follows the file ------------------------------------------- */
+
 /* index_config.lost: what the index let go, so that the file follows. Removals are given at once; what got shorter is noted. */
 void tiering_lost(void *context, enum index_loss what, uint32_t record, uint32_t other);
 /* Gives @job, whose done() calls tiering_job_ended last. */
 void tiering_give(struct tiering *t, struct disk_job *job);
 void tiering_job_ended(struct tiering *t); /* without the lock */
-/* Gives the trims that are noted, at most INDEX_STEP_KEYS; true: there are more. Before any write is given, in the same stay, it
- * has answered false: a name that a record has left may be another one's next. */
+/* Gives the trims that are noted, at most INDEX_STEP_KEYS, or puts them off until the job of their record has ended; true: there are more.
+ * Before any write is given, in the same stay, it has answered false: a name that a record has left may be another one's next. */
 bool tiering_flush(struct tiering *t);
 /* A file that no record has goes. */
 void tiering_remove_file(struct tiering *t, uint64_t consumed, const struct key *endpoint);
 /* A reset: all files go at once, writes under way are cancelled. In the stay of index_reset, after it. */
 void tiering_reset(struct tiering *t);
-/* Has @record to be written, and is in the order of those? Enters it or takes it out. */
-void tiering_consider(struct tiering *t, uint32_t record);
+/* Is a file of that name to be renamed by a trim that has not ended, or is put off? No write is given that name before it has: or a death
+ * would leave a row that takes the new file for the old one. True also where there are too many to look. */
+bool tiering_name_owed(struct tiering *t, uint64_t consumed, const struct key *endpoint);
+/* The row of @record says from here on what its record_file does; @stale: that it is to be written anew, whatever that says. */
+void tiering_row_set(struct tiering *t, uint32_t record, bool stale);
+/* Has the file, as its row says, the value of @entry? */
+bool tiering_row_covers(const struct tiering *t, uint32_t entry);
+void tiering_file_stale(struct tiering *t, uint32_t record);         /* it is to be written anew; row and order are told */
+void tiering_file_alias_unknown(struct tiering *t, uint32_t record); /* its header says otherwise than record_file.alias */
+/* @job, which changed the file of @record, has ended and what came of it is noted: what waited for that goes on. */
+void tiering_file_settled(struct tiering *t, uint32_t record, const struct disk_job *job);
 
 /* ---- spill.c: writing ------------------------------------------------------------------------------------------------- */
 
@@ -233,6 +259,8 @@ void spill_cancel_all(struct tiering *t);      /* a reset: no write under way is
 void spill_wish(struct tiering *t, uint32_t class_index, uint32_t share);
 /* Under the lock: the dirty value of @slot stands in the way: its record is written soon. */
 void spill_ask(struct tiering *t, uint32_t slot);
+/* Under the lock: tiering_name_owed of what waits for a write. */
+bool spill_name_owed(struct tiering *t, uint64_t consumed, const struct key *endpoint);
 int spill_new(struct tiering *t, struct why *why);
 void spill_free(struct tiering *t); /* no job is under way */
 /* Any thread, without the lock: an operation of the disk ended so (0 or a negative errno; @read: of a read, whose success says
@@ -272,8 +300,8 @@ bool ring_is(const struct tiering *t, uint32_t record);
 /* All of the group that is in memory leaves it; 0: something of it is dirty or held, or there are too few places. Returns values, and bytes
  * of slots. */
 uint32_t ring_demote(struct tiering *t, uint32_t record, uint64_t *bytes);
-/* A value of the group cannot be read: every value of it goes, held slots when nobody holds them any more. */
-void ring_lose(struct tiering *t, uint32_t record);
+/* A value of the group cannot be read: every value of it goes, held slots when nobody holds them any more. Of any namespace. */
+void ring_lose(struct space *space, uint32_t record, const struct index_sink *sink);
 
 /* ---- load.c: reading back (P3) --------------------------------------------------------------------------------------------- */
 
@@ -330,6 +358,20 @@ void mover_bury(struct space *space);
 /* Fills the index from catalogue and listing, or from the files. Before anyone else knows the space; blocks. */
 int tiering_restart(struct tiering *t, struct why *why);
 int tiering_open_catalogue(struct tiering *t, struct why *why);
+
+/* ---- adopt_disk.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Instead of tiering_restart, where the tables are a predecessor's (step 7 of store/adopt.h): what is clean, dirty and on disk is what rows
+ * and bits say; a place that no row covers goes; trims that are owed are given, what is dirty is in the order of what is to be written; a
+ * reset that namespace.json knows and the tables do not is finished; what the folder and the catalogue have is compared behind
+ * (store/reconcile.h). After index_rebuild and slots_rebuild; holds may have been taken since. @adoption: its progress, NULL = none. Adds
+ * to @report. Opens, lists and reads nothing; takes as long as there are records, granted slots and places. Without the lock, before
+ * anyone else knows the space. ENOMEM. */
+int tiering_adopt(struct tiering *t, const struct adoption *adoption, struct adopt_report *report, struct why *why);
+/* The same where the disk's lock did not come, or there is no disk any more: values in places [@first, + @count) go, no row and no bit says
+ * anything. The space has no tiering. */
+void tiering_adopt_none(struct space *space, uint32_t first, uint32_t count, struct adopt_report *report);
+
 /* namespace.json: what a restart makes the namespace from. Written at its making and when its access changes. Blocks. */
 int tiering_save_space(struct space *space, struct why *why);
 /* The same with the next generation, before a reset begins it: what is on disk of older ones is found by no restart any more. Without

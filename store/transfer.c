@@ -7,7 +7,26 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- giving pins back --------------------------------------------------------------------------------------------- */
+#include "store/base/killpoint.h"
+#include "store/seating.h"
+
+/* ---- giving holds and pins back ----------------------------------------------------------------------------------- */
+
+void plan_unhold(struct session *s, struct vec32 *slots)
+{
+	uint32_t i = 0;
+
+	while (i < slots->count) {
+		uint32_t end = slots->count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : slots->count;
+
+		seating_prefetch(s->space, &slots->at[i], end - i);
+		lock_take(&s->space->lock);
+		slots_unhold(s->space, &slots->at[i], end - i);
+		lock_drop(&s->space->lock);
+		i = end;
+	}
+	slots->count = 0;
+}
 
 uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key)
 {
@@ -169,6 +188,14 @@ static struct get_plan *plan_new(struct session *s, uint64_t id)
 	return plan;
 }
 
+/* False: no memory. */
+static bool reserve(const struct get_transfer *call, const struct handle *h, struct get_plan *plan)
+{
+	uint64_t need = (uint64_t)(call->end - call->first) * h->columns + LAYOUT_MAX_CLASSES;
+
+	return need <= UINT32_MAX / 2 && vec32_reserve(&plan->slots, (uint32_t)need);
+}
+
 static int begin_plan(struct get_transfer *call, struct handle *h, struct why *why)
 {
 	struct session *s = call->session;
@@ -176,20 +203,25 @@ static int begin_plan(struct get_transfer *call, struct handle *h, struct why *w
 	int r;
 
 	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2) ||
-	    (s->space->tiering && !call->into && !transfer_tiers_reserve(call, h, plan))) {
+	    (!call->into && !(s->space->tiering ? transfer_tiers_reserve(call, h, plan) : reserve(call, h, plan)))) {
 		if (plan)
 			get_plan_destroy(&plan->holding);
 		return why_set(why, ENOMEM, "no memory for a plan of %u pages", call->end - call->first);
 	}
 	r = call->into ? 0 : session_hold(s, &plan->holding, why);
+	if (!r) {
+		lock_take(&s->space->lock);
+		r = call->into ? 0 : session_sit(s, why);
+		s->space->stats.get_plans += !r;
+		lock_drop(&s->space->lock);
+		if (r)
+			session_forget(s, &plan->holding);
+	}
 	if (r) {
 		if (!session_reuse(s, &plan->holding))
 			get_plan_destroy(&plan->holding);
 		return r;
 	}
-	lock_take(&s->space->lock);
-	s->space->stats.get_plans++;
-	lock_drop(&s->space->lock);
 	call->p = plan;
 	return 0;
 }
@@ -237,38 +269,89 @@ uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_ind
 	return at;
 }
 
-/* Under the lock: offsets of keys [key, end) in one class. False: a value lies in a range that the session has not
- * acknowledged. */
-static bool write_offsets(struct get_transfer *call, uint32_t column, uint32_t end, uint32_t *ret_grant)
+/* Where the handle's entries of @key begin: one a column. */
+static const uint32_t *entries_of(const struct handle *h, uint32_t key)
 {
-	struct session *s = call->session;
-	struct space *space = s->space;
+	return &h->entries.at[(size_t)(key - h->first) * h->columns];
+}
+
+/* Under the lock: has the session acknowledged the range of @entry? */
+static bool acknowledged(const struct session *s, uint32_t entry, uint32_t *ret_grant)
+{
+	*ret_grant = slots_grant_of(s->space->slots, entry);
+	return s->acknowledged[*ret_grant / 64] >> (*ret_grant % 64) & 1;
+}
+
+/* Under the lock: the session is told of the plan's slots from number @from on. */
+static void hold(struct get_transfer *call, uint32_t from)
+{
+	const struct vec32 *slots = &call->p->slots;
+
+	slots_tell(call->session->space, &slots->at[from], slots->count - from, call->session->seat);
+}
+
+static void count(struct get_transfer *call, uint32_t class_index, uint32_t values)
+{
+	const struct session *s = call->session;
+
+	call->values += values;
+	call->bytes += values * s->space->layout->class[class_index].share[s->share[class_index]].payload_bytes;
+}
+
+/* Under the lock: values of keys [key, end) in one class, for hold. False: one lies in a range that the session has not
+ * acknowledged. */
+static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uint32_t *ret_grant)
+{
+	const struct session *s = call->session;
 	const struct handle *h = call->h;
-	uint32_t class_index = h->class_of[column];
-	uint64_t payload = space->layout->class[class_index].share[s->share[class_index]].payload_bytes;
-	uint64_t *to = call->offsets + transfer_offsets_of(call, class_index) - call->first;
-	bool all = s->acknowledged_version == slots_version(space->slots);
+	bool all = s->acknowledged_version == slots_version(s->space->slots);
+	uint32_t from = call->p->slots.count;
 
 	for (uint32_t key = call->key; key < end; key++) {
-		uint32_t entry = h->entries.at[(size_t)(key - h->first) * h->columns + column];
+		uint32_t entry = entries_of(h, key)[column];
 
-		if (entry == INDEX_NONE) {
-			to[key] = PUT_ANSWER_NONE;
+		if (entry == INDEX_NONE)
 			continue;
-		}
-		if (!all) {
-			uint32_t grant = slots_grant_of(space->slots, entry);
-
-			if (!(s->acknowledged[grant / 64] >> (grant % 64) & 1)) {
-				*ret_grant = grant;
-				return false;
-			}
-		}
-		to[key] = slots_offset(space->slots, entry);
-		call->values++;
-		call->bytes += payload;
+		if (!all && !acknowledged(s, entry, ret_grant))
+			return false;
+		vec32_push(&call->p->slots, entry);
 	}
+	count(call, h->class_of[column], call->p->slots.count - from);
 	return true;
+}
+
+/* Under the lock: offsets of keys [key, end) in one class. */
+static void write_offsets(struct get_transfer *call, uint32_t column, uint32_t end)
+{
+	const struct handle *h = call->h;
+	uint64_t *to = call->offsets + transfer_offsets_of(call, h->class_of[column]) - call->first;
+
+	slots_offsets(call->session->space->slots, &entries_of(h, call->key)[column], h->columns, end - call->key, PUT_ANSWER_NONE,
+		      &to[call->key]);
+}
+
+/* One stay: keys [key, end). Words first, then what tells. */
+static bool answer_some(struct get_transfer *call, uint32_t end, uint32_t *ret_grant)
+{
+	struct space *space = call->session->space;
+	const struct handle *h = call->h;
+	uint32_t from = call->p->slots.count;
+	bool ok = true;
+
+	seating_prefetch(space, entries_of(h, call->key), (end - call->key) * h->columns);
+	lock_take(&space->lock);
+	for (uint32_t c = 0; c < h->columns && ok; c++)
+		if (call->class_mask >> h->class_of[c] & 1)
+			ok = gather(call, c, end, ret_grant);
+	hold(call, from);
+	killpoint(KILLPOINT_GET_WORD);
+	for (uint32_t c = 0; c < h->columns && ok; c++)
+		if (call->class_mask >> h->class_of[c] & 1) {
+			write_offsets(call, c, end);
+			killpoint(KILLPOINT_GET_OFFSETS);
+		}
+	lock_drop(&space->lock);
+	return ok;
 }
 
 /* Under the lock: the row at the boundary, whose record is pinned. */
@@ -279,19 +362,17 @@ static bool write_row(struct get_transfer *call, uint32_t record, uint32_t *ret_
 	const struct layout *layout = space->layout;
 
 	for (uint32_t c = 0; c < layout->classes; c++) {
-		uint32_t entry, grant;
+		uint32_t entry;
 
 		if (!(call->class_mask >> c & 1) || !layout_is_row(layout, c))
 			continue;
 		entry = index_value(space->index, record, INDEX_PAGE_ROW, layout_column(layout, c, s->share[c]), NULL);
-		grant = slots_grant_of(space->slots, entry);
-		if (!(s->acknowledged[grant / 64] >> (grant % 64) & 1)) {
-			*ret_grant = grant;
+		if (!acknowledged(s, entry, ret_grant))
 			return false;
-		}
+		vec32_push(&call->p->slots, entry);
+		hold(call, call->p->slots.count - 1);
 		call->offsets[transfer_offsets_of(call, c)] = slots_offset(space->slots, entry);
-		call->values++;
-		call->bytes += layout->class[c].share[s->share[c]].payload_bytes;
+		count(call, c, 1);
 	}
 	return true;
 }
@@ -386,7 +467,6 @@ void transfer_finish(struct get_transfer *call)
 int get_transfer_step(struct get_transfer *call, struct why *why)
 {
 	struct space *space = call->session->space;
-	const struct handle *h = call->h;
 	uint32_t stop = call->key + PUT_STEP_KEYS, grant = 0;
 	bool ok = true;
 
@@ -395,17 +475,13 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	while (call->key < call->end && call->key < stop && ok) {
 		uint32_t end = call->end - call->key > INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : call->end;
 
-		lock_take(&space->lock);
-		for (uint32_t c = 0; c < h->columns && ok; c++)
-			if (call->class_mask >> h->class_of[c] & 1)
-				ok = write_offsets(call, c, end, &grant);
-		lock_drop(&space->lock);
+		ok = answer_some(call, end, &grant);
 		call->key = end;
 	}
 	if (ok && call->key < call->end)
 		return STEP_MORE;
-	if (ok && call->to == call->boundary && h->row_count) {
-		const struct row_pin *row = handle_row(h, call->last);
+	if (ok && call->to == call->boundary && call->h->row_count) {
+		const struct row_pin *row = handle_row(call->h, call->last);
 
 		lock_take(&space->lock);
 		ok = !row || write_row(call, row->record, &grant);

@@ -15,26 +15,13 @@
 #include <string.h>
 
 #include "store/base/clock.h"
+#include "store/base/killpoint.h"
+#include "store/seating.h"
 
 #define KEPT_NS 1000000000ull /* slots after ENXIO */
 #define SOFT_TRIES 4u         /* reads that failed for want of memory or descriptors, of one call */
 
 /* ---- what a handle and a plan have of the disk tier ------------------------------------------------------------------ */
-
-void plan_unhold(struct session *s, struct vec32 *slots)
-{
-	uint32_t i = 0;
-
-	while (i < slots->count) {
-		uint32_t end = slots->count - i > INDEX_STEP_KEYS ? i + INDEX_STEP_KEYS : slots->count;
-
-		lock_take(&s->space->lock);
-		for (; i < end; i++)
-			tiering_unhold(s->space->tiering, slots->at[i]);
-		lock_drop(&s->space->lock);
-	}
-	slots->count = 0;
-}
 
 void handle_detach(struct session *s, struct handle *h, uint32_t key)
 {
@@ -400,6 +387,18 @@ static bool answer(struct get_transfer *call, uint32_t class_index, uint32_t ent
 	return true;
 }
 
+/* Under the lock, before any of their offsets is written: the session is told of @n values. */
+static void tell(const struct get_transfer *call, const struct wanted *w, uint32_t n)
+{
+	const struct session *s = call->session;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (w[i].entry != INDEX_NONE)
+			seats_use(&s->space->tables, w[i].entry, s->seat);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	killpoint(KILLPOINT_GET_WORD);
+}
+
 /* The pages before call->settled; behind them nothing. */
 static bool answer_pages(struct get_transfer *call, uint32_t *ret_grant)
 {
@@ -412,11 +411,13 @@ static bool answer_pages(struct get_transfer *call, uint32_t *ret_grant)
 		uint32_t end = call->settled - key > INDEX_STEP_KEYS ? key + INDEX_STEP_KEYS : call->settled;
 
 		lock_take(&space->lock);
+		tell(call, page_wanted(call, key), (end - key) * h->columns);
 		for (uint32_t c = 0; c < h->columns && ok; c++) {
 			uint64_t *to = call->offsets + transfer_offsets_of(call, h->class_of[c]) - call->first;
 
 			for (uint32_t k = key; k < end && ok && call->class_mask >> h->class_of[c] & 1; k++)
 				ok = answer(call, h->class_of[c], page_wanted(call, k)[c].entry, &to[k], ret_grant);
+			killpoint(KILLPOINT_GET_OFFSETS);
 		}
 		lock_drop(&space->lock);
 		key = end;
@@ -445,8 +446,10 @@ static bool answer_rows(struct get_transfer *call, uint32_t *ret_grant)
 			continue;
 		entry = !all ? INDEX_NONE : h->row_held ? h->row_slots.at[i] : row_wanted(call)[i].entry;
 		i++;
-		if (call->class_mask >> c & 1)
-			ok = answer(call, c, entry, &call->offsets[transfer_offsets_of(call, c)], ret_grant);
+		if (!(call->class_mask >> c & 1))
+			continue;
+		tell(call, &(struct wanted){ .entry = entry }, 1);
+		ok = answer(call, c, entry, &call->offsets[transfer_offsets_of(call, c)], ret_grant);
 	}
 	lock_drop(&space->lock);
 	return ok;

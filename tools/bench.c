@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view, bench disk, bench gpu: measure the control path, the mount, the disk tier and the way to a GPU, a
- * figure a line.
+ * bench control, bench view, bench disk: measure the control path, the mount and the disk tier, a figure a line; and the way to the
+ * other benchmarks.
  */
 #include "tools/bench.h"
 
@@ -175,6 +175,7 @@ int command_bench(const struct command *self, int argc, char **argv)
 			bench_disk},
 		{"bench gpu", "", "values to and from a GPU, beside the largest copies; registration; other work of the device", NULL,
 			bench_gpu},
+		{"bench survive", "", "kills and upgrades: what clients wait for and lose", NULL, bench_survive},
 		{0},
 	};
 

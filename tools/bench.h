@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view, bench disk: what their figures share.
+ * bench control, bench view, bench disk, bench survive: what their figures share.
  */
 #ifndef PREFIXFS_TOOLS_BENCH_H
 #define PREFIXFS_TOOLS_BENCH_H
@@ -47,9 +47,10 @@ struct bench_daemon_options {
 	uint64_t memory;
 	bool populate;
 	const char *hugepages;
-	const char *disk; /* folder of record files; NULL: no disk tier, and the rest means nothing */
+	const char *disk; /* folder of record files; NULL: no disk tier, and the next three mean nothing */
 	uint64_t disk_bytes, disk_workers;
 	bool durable; /* durability data */
+	uint64_t deaths; /* 0 = the daemon's default */
 };
 
 /* Starts a daemon on a mount of its own. 0, or 1 after a sentence (none with @quiet). */
@@ -130,5 +131,7 @@ int bench_scrapes(const struct bench_options *options);  /* metrics_10hz_cpu_per
 int bench_cat(const struct bench_options *options);      /* cat_pages_gbps, memcpy_gbps */
 /* All of bench disk: tools/bench_disk.h. */
 int bench_disk(const struct command *self, int argc, char **argv);
+/* All of bench survive: tools/bench_survive.h. */
+int bench_survive(const struct command *self, int argc, char **argv);
 
 #endif

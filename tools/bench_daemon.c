@@ -140,6 +140,8 @@ static void add_options(struct arguments *a, const struct bench_daemon *d, const
 	add(a, "--populate=%s", o->populate ? "true" : "false");
 	add(a, "--run-dir=%s/run", d->folder);
 	add(a, "--hugepages=%s", o->hugepages ? o->hugepages : "auto");
+	if (o->deaths)
+		add(a, "--deaths=%llu", (unsigned long long)o->deaths);
 	if (!o->disk)
 		return;
 	add(a, "--disk=%s", o->disk);

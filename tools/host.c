@@ -88,7 +88,7 @@ static bool serves(const char *text, size_t bytes, unsigned device)
 	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
 		unsigned found;
 
-		if (sscanf(at, "--serve=%*d,%*d,%*d,%u,", &found) == 1 && found == device)
+		if (sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &found) == 1 && found == device)
 			return true;
 	}
 	return false;

@@ -169,26 +169,29 @@ static int say_refusal(const char *path, const char *otherwise)
 	return 1;
 }
 
-/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. */
-static int write_layout(const char *path, const json_t *layout)
+/* A folder without a layout ends with its serving process; so often is one made again. */
+#define TRIES 5u
+
+static bool is_lost(int error)
 {
-	char *text = json_dumps(layout, JSON_COMPACT);
-	size_t bytes = text ? strlen(text) : 0;
-	int fd, r = 0;
+	return error == ENOENT || error == ESTALE;
+}
 
-	if (!text)
-		return complain("no memory for the layout");
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0) {
-		r = complain("%s: %s", path, strerror(errno));
-	} else {
-		ssize_t n = write(fd, text, bytes);
+/* Writes the layout in one piece: it is judged there, and the namespace exists or does not. -EAGAIN: the folder of it is gone. */
+static int write_layout(const char *path, const char *text)
+{
+	size_t bytes = strlen(text);
+	int fd = open(path, O_WRONLY | O_CLOEXEC), r = 0;
 
-		if (n != (ssize_t)bytes)
-			r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
-		close(fd);
-	}
-	free(text);
+	if (fd < 0)
+		return is_lost(errno) ? -EAGAIN : complain("%s: %s", path, strerror(errno));
+	ssize_t n = write(fd, text, bytes);
+
+	if (n < 0 && is_lost(errno))
+		r = -EAGAIN;
+	else if (n != (ssize_t)bytes)
+		r = say_refusal(path, n < 0 ? strerror(errno) : "not all was taken");
+	close(fd);
 	return r;
 }
 
@@ -212,26 +215,44 @@ static int say_mkdir(const char *mount, const char *name, int error)
 	return 1;
 }
 
+/* Folder and layout, once. */
+static int make_namespace(const char *mount, const char *name, const char *path, const char *text, unsigned mode)
+{
+	char file[PATH_MAX];
+
+	if (host_path(file, "%s/layout", path))
+		return 1;
+	if (mkdir(path, mode == LAYOUT_MODE_DEFAULT ? 0755 : 0700))
+		return say_mkdir(mount, name, errno);
+	int r = write_layout(file, text);
+
+	/* mkdir obeys the umask and drops the setgid bit. Not before the layout: the mode may be one that forbids it. */
+	if (!r && mode != LAYOUT_MODE_DEFAULT && chmod(path, mode))
+		r = complain("%s: mode %04o: %s", path, mode, strerror(errno));
+	if (r && r != -EAGAIN)
+		rmdir(path);
+	return r;
+}
+
 int layout_create(const char *mount, const char *name, const struct layout_wish *wish, unsigned mode)
 {
-	char path[PATH_MAX], file[PATH_MAX];
+	char path[PATH_MAX];
 	json_t *layout = layout_load(wish);
-	int r;
+	char *text = layout ? json_dumps(layout, JSON_COMPACT) : NULL;
+	int r = -EAGAIN;
 
+	json_decref(layout);
 	if (!layout)
 		return 1;
-	r = host_new_namespace(path, mount, name) || host_path(file, "%s/layout", path);
-	if (!r && mkdir(path, mode == LAYOUT_MODE_DEFAULT ? 0755 : 0700)) {
-		r = say_mkdir(mount, name, errno);
-	} else if (!r) {
-		r = write_layout(file, layout);
-		/* mkdir obeys the umask and drops the setgid bit. Not before the layout: the mode may be one that forbids it. */
-		if (!r && mode != LAYOUT_MODE_DEFAULT && chmod(path, mode))
-			r = complain("%s: mode %04o: %s", path, mode, strerror(errno));
-		if (r)
-			rmdir(path);
-	}
-	json_decref(layout);
+	if (!text)
+		return complain("no memory for the layout");
+	if (host_new_namespace(path, mount, name))
+		r = 1;
+	for (unsigned i = 0; i < TRIES && r == -EAGAIN; i++)
+		r = make_namespace(mount, name, path, text, mode);
+	if (r == -EAGAIN)
+		r = complain("%s: the serving process died %u times while it was made; see %s/health", path, TRIES, mount);
+	free(text);
 	return r;
 }
 

@@ -13,6 +13,7 @@ static const struct command commands[] = {
 	{"mount", "MOUNTPOINT [--OPTION=VALUE ...]", "start the daemon and mount",
 		"Options are the daemon's own: prefixfsd --help lists them.", command_mount},
 	{"unmount", "[MOUNTPOINT]", "unmount, and wait for the daemon's end", NULL, command_unmount},
+	{"upgrade", "[FILE]", "have another program serve a running mount", NULL, command_upgrade},
 	{"ns", "create|list|show|remove ...", "namespaces", NULL, command_ns},
 	{"stat", "[NAMESPACE]", "counters of the host, or of one namespace", NULL, command_stat},
 	{"probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe},
@@ -31,8 +32,8 @@ static const struct command commands[] = {
 	{"reset", "NAMESPACE", "begin a new generation: nothing stored before is found any more",
 		"What engines read stays readable for them; puts under way are lost.", command_reset},
 	{"replay", "TRACE --ns NAME", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay},
-	{"bench", "control|view|disk|gpu ...", "measure the control path, the mount, the disk tier, or the way to a GPU", NULL,
-		command_bench},
+	{"bench", "control|view|disk|gpu|survive ...", "measure the control path, the mount, the disk tier, the way to a GPU, or kills",
+		NULL, command_bench},
 	{"version", "", "versions of this program and of the mounted daemon", NULL, command_version},
 	{0},
 };

@@ -17,6 +17,7 @@
 
 #include "tools/commands.h"
 #include "tools/host.h"
+#include "tools/replay_kills.h"
 #include "tools/report.h"
 
 #define MAX_CLIENTS 256u
@@ -35,6 +36,11 @@ static const char more[] =
 	"clients take turns (strict). bytes_from_disk is what the daemon read back into memory meanwhile, for whomever;\n"
 	"unfetched_pages hit, and could not be read back or found no room to be read into: they are put again. A daemon that\n"
 	"is gone is waited for, 30 s a request; standard error says so.\n\n"
+	"--kills has the daemon's serving process killed with signal 9 while clients work, once in each of N equal parts of the\n"
+	"requests, where --seed says. Every byte is checked as ever. The daemon must be one that goes on after so many deaths\n"
+	"(its option --deaths), and yours to kill. longest_gap_ms is the longest time between two answers to a client within a\n"
+	"request, the making and checking of bytes included; reattached counts sessions that attached anew; hit_ratio_before_kill\n"
+	"and _after_kill are of requests begun before and after the first kill.\n\n"
 	"--report writes one HTML page with pictures that a browser shows without anything else: the hit ratio over the\n"
 	"requests and over capacity beside leaf-first LRU and the optimum in hindsight, latencies, evictions, bytes.";
 
@@ -110,6 +116,8 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 			to[k] += from[k];
 		for (unsigned k = 0; k < REPLAY_OPS; k++)
 			latency_merge(&sum->op[k], &c->op[k]);
+		if (c->longest_gap_ns > sum->longest_gap_ns)
+			sum->longest_gap_ns = c->longest_gap_ns;
 		put_gbps += gbps(c->bytes_put, c->put_ns);
 		get_gbps += gbps(c->bytes_got, c->get_ns);
 	}
@@ -136,6 +144,7 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 	json_object_set_new(out, "exists", json_integer((json_int_t)sum->exists));
 	json_object_set_new(out, "inflight", json_integer((json_int_t)sum->inflight));
 	json_object_set_new(out, "reattached", json_integer((json_int_t)sum->reattached));
+	json_object_set_new(out, "longest_gap_ms", json_real((double)sum->longest_gap_ns / 1e6));
 	json_object_set_new(out, "put_gbps", json_real(put_gbps));
 	json_object_set_new(out, "get_gbps", json_real(get_gbps));
 	for (unsigned k = 0; k < REPLAY_OPS; k++) {
@@ -201,6 +210,7 @@ struct watch {
 	char ctl[PATH_MAX];
 	uint64_t since_ns; /* 0 = it is there */
 	time_t since;
+	uint64_t looked_ns;
 	bool told;
 };
 
@@ -241,15 +251,27 @@ static int say_end(uint32_t i, int status, struct replay_shared *shared)
 	return complain("client %u: %s", i, shared->counts[i].error);
 }
 
+/* Looks around every now and then while clients work. */
+static void look_around(struct watch *w, struct report_watch *counters, uint64_t pace_ns)
+{
+	uint64_t now = clock_ns();
+
+	if (now - w->looked_ns < pace_ns)
+		return;
+	w->looked_ns = now;
+	watch(w);
+	report_watch(counters);
+}
+
 /* Runs the clients, each in a process of its own. 0, or 1 after the sentences of those that failed. */
 static int run_clients(const struct trace *trace, const struct layout_view *layout,
 	const struct replay_options *options, struct replay_shared *shared, const char *path,
-	struct report_watch *counters)
+	struct report_watch *counters, struct replay_kills *kills)
 {
 	pid_t pids[MAX_CLIENTS];
 	uint32_t started = 0;
 	int failed = 0;
-	const struct timespec pause = {.tv_nsec = counters->path ? 50000000 : 200000000};
+	const struct timespec pace = {.tv_nsec = counters->path ? 50000000 : 200000000}, quick = {.tv_nsec = 500000};
 	struct watch w = {.path = path};
 	sigset_t ended, before;
 
@@ -297,10 +319,11 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 				failed = 1;
 		}
 		left -= ended_now;
-		watch(&w);
-		report_watch(counters);
+		replay_kills_look(kills, atomic_load_explicit(&shared->begun, memory_order_relaxed));
+		atomic_store_explicit(&shared->kills, (uint32_t)kills->done, memory_order_relaxed);
+		look_around(&w, counters, (uint64_t)pace.tv_nsec);
 		if (left > 0 && ended_now == 0)
-			sigtimedwait(&ended, NULL, &pause);
+			sigtimedwait(&ended, NULL, kills->done < kills->wanted ? &quick : &pace);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return failed;
@@ -314,8 +337,30 @@ static void *share(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+static double ratio(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static void add_kills(json_t *result, const struct replay_kills *kills, const struct replay_counts *sum)
+{
+	json_object_set_new(result, "kills", json_integer((json_int_t)kills->done));
+	json_object_set_new(result, "hit_ratio_before_kill",
+		json_real(ratio(sum->hits - sum->hits_killed, sum->references - sum->references_killed)));
+	json_object_set_new(result, "hit_ratio_after_kill", json_real(ratio(sum->hits_killed, sum->references_killed)));
+}
+
+static void show_kills(const struct replay_kills *kills, const struct replay_counts *sum)
+{
+	printf("%llu kill%s: %llu wrong values of %llu verified, %llu sessions attached anew, hit ratio %.4f, longest gap %.1f ms\n",
+		(unsigned long long)kills->done, kills->done == 1 ? "" : "s", (unsigned long long)sum->wrong, (unsigned long long)sum->verified,
+		(unsigned long long)sum->reattached, ratio(sum->hits, sum->references),
+		(double)sum->longest_gap_ns / 1e6);
+}
+
 /* Prints what came of it, and writes the report if one is wanted. The exit status. */
-static int finish(struct report *report, const struct replay_shared *shared, const struct tallies *grew, bool json)
+static int finish(struct report *report, const struct replay_shared *shared, const struct tallies *grew,
+	const struct replay_kills *kills, bool json)
 {
 	const struct replay_options *options = report->options;
 	struct replay_counts *sum = calloc(1, sizeof(*sum));
@@ -332,7 +377,14 @@ static int finish(struct report *report, const struct replay_shared *shared, con
 		if (!r)
 			json_object_set_new(result, "report", json_string(report->file));
 	}
+	if (kills->wanted)
+		add_kills(result, kills, sum);
 	show_object(result, json);
+	if (kills->wanted && !json)
+		show_kills(kills, sum);
+	if (kills->done < kills->wanted)
+		r = complain("%llu kills of %llu found no time: the requests were over", (unsigned long long)kills->done,
+			(unsigned long long)kills->wanted);
 	if (sum->wrong)
 		r = complain("%llu values are not what was put under their keys", (unsigned long long)sum->wrong);
 	free(sum);
@@ -342,7 +394,7 @@ static int finish(struct report *report, const struct replay_shared *shared, con
 int command_replay(const struct command *self, int argc, char **argv)
 {
 	const char *mount = NULL, *ns = NULL, *order = "strict", *file = NULL;
-	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400;
+	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400, killing = 0;
 	bool json = false, planes = false;
 	struct trace_options wish = {0};
 	struct layout_wish make = {0};
@@ -355,7 +407,8 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"requests", OPTION_NUMBER, &wish.max_requests, "N", "the first N requests in time", 1, 0},
 		{"sessions", OPTION_NUMBER, &wish.max_sessions, "N", "the first N sessions of the file", 1, 0},
 		{"spread", OPTION_NUMBER, &spread, "SECONDS", "where starts are drawn: over this time (86400)", 0, 0},
-		{"seed", OPTION_NUMBER, &seed, "N", "of that drawing (1)", 0, UINT32_MAX},
+		{"seed", OPTION_NUMBER, &seed, "N", "of that drawing, and of where --kills fall (1)", 0, UINT32_MAX},
+		{"kills", OPTION_NUMBER, &killing, "N", "kill the daemon's serving process N times meanwhile", 1, 10000},
 		{"group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536},
 		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
 		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
@@ -371,6 +424,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	};
 	struct command with_more = *self;
 	struct replay_options options = {0};
+	struct replay_kills kills = {0};
 	struct replay_shared *shared;
 	struct layout_view layout;
 	struct trace trace;
@@ -403,6 +457,11 @@ int command_replay(const struct command *self, int argc, char **argv)
 		layout_view_free(&layout);
 		return 1;
 	}
+	if (killing && replay_kills_start(&kills, mount, killing, seed, trace.count)) {
+		trace_free(&trace);
+		layout_view_free(&layout);
+		return 1;
+	}
 	options.clients = (uint32_t)clients;
 	options.group_pages = (uint32_t)group_pages;
 	options.planes = planes;
@@ -415,7 +474,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (file)
 		report_watch_start(&watch, path);
 	shared->begin_ns = clock_ns();
-	r = run_clients(&trace, &layout, &options, shared, path, &watch);
+	r = run_clients(&trace, &layout, &options, shared, path, &watch, &kills);
 	if (!r) {
 		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
 		struct tallies now = tallies(path);
@@ -438,7 +497,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		};
 
 		report_watch_end(&watch);
-		r = finish(&report, shared, &grew, json);
+		r = finish(&report, shared, &grew, &kills, json);
 		hint_toobig(shared, options.clients, &layout, mount, path);
 	}
 	if (file)

@@ -31,7 +31,9 @@ struct replay_counts {
 	uint64_t noroom_groups, toobig_groups, lost_plans, exists, inflight;
 	uint64_t put_ns, get_ns; /* from START to the end of the plan, the copying and checking of bytes included */
 	uint64_t reattached;
+	uint64_t references_killed, hits_killed; /* of requests begun after the first kill */
 	struct latency op[REPLAY_OPS];
+	uint64_t longest_gap_ns; /* between two answers of the daemon within a request; making and checking bytes counts */
 	uint32_t toobig_pages; /* of the largest group that can never fit */
 	char error[512]; /* why it stopped; empty = it did not */
 };
@@ -63,6 +65,8 @@ struct replay_options {
 struct replay_shared {
 	_Atomic uint32_t turn; /* number of the request whose turn it is */
 	_Atomic uint32_t stop; /* a client failed */
+	_Atomic uint32_t begun; /* requests */
+	_Atomic uint32_t kills; /* of the daemon's serving process, so far */
 	struct replay_sample
 		*samples; /* [requests of the trace], each written by the client that works on it; NULL: none wanted */
 	uint64_t begin_ns;

@@ -35,6 +35,7 @@ struct work {
 	struct pfs_put_group *groups; /* [pages of the longest request] */
 	uint8_t *planes_memory;       /* the engine's planes, of the largest class */
 	void **planes;
+	uint64_t answered_ns; /* the last answer of the daemon, or the beginning of this request */
 };
 
 static int stop(struct work *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -55,6 +56,17 @@ static int stop_client(struct work *w, const char *what)
 
 	pfs_last_error(text, sizeof(text));
 	return stop(w, "%s: %s", what, text);
+}
+
+/* The daemon answered what was asked at @begin_ns. */
+static void answered(struct work *w, enum replay_op op, uint64_t begin_ns)
+{
+	uint64_t now = clock_ns(), gap = now - w->answered_ns;
+
+	latency_add(&w->counts->op[op], now - begin_ns);
+	if (gap > w->counts->longest_gap_ns)
+		w->counts->longest_gap_ns = gap;
+	w->answered_ns = now;
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
@@ -141,7 +153,7 @@ static int check_plan(struct work *w, struct rank *rank, const struct pfs_key *k
 		return r;
 	if (r)
 		return stop_client(w, "release");
-	latency_add(&w->counts->op[REPLAY_RELEASE], clock_ns() - now);
+	answered(w, REPLAY_RELEASE, now);
 	w->counts->verified += checked.values;
 	w->counts->wrong += checked.wrong;
 	w->counts->bytes_got += checked.bytes;
@@ -163,7 +175,7 @@ static int fetch(struct work *w, struct rank *rank, const struct pfs_key *keys, 
 			break;
 		if (r)
 			return stop_client(w, "get_transfer");
-		latency_add(&w->counts->op[REPLAY_GET_TRANSFER], clock_ns() - now);
+		answered(w, REPLAY_GET_TRANSFER, now);
 		r = got.plan ? check_plan(w, rank, keys, t, &got) : 0;
 		if (r)
 			return r == -ESTALE ? lost_plan(w) : r;
@@ -187,7 +199,7 @@ static int get(struct work *w, struct rank *rank, const struct pfs_key *keys, ui
 
 	if (pfs_get_start(rank->session, &q, &found))
 		return stop_client(w, "get_start");
-	latency_add(&w->counts->op[REPLAY_GET_START], clock_ns() - begin);
+	answered(w, REPLAY_GET_START, begin);
 	*hit = *have = (uint32_t)(found.raw_prefix_hit_len / w->page_tokens);
 	if (found.transferable_len == 0) {
 		r = pfs_get_cancel(rank->session, found.handle);
@@ -274,8 +286,7 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 
 	if (pfs_put_start(rank->session, &q, &put))
 		return stop_client(w, "put_start");
-	now = clock_ns();
-	latency_add(&w->counts->op[REPLAY_PUT_START], now - begin);
+	answered(w, REPLAY_PUT_START, begin);
 	*never = false;
 	for (uint32_t g = 0; g < groups && put.status[g] == PFS_GROUP_OK; g++)
 		done += w->groups[g].keys;
@@ -294,7 +305,7 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 	now = clock_ns();
 	if (pfs_put_commit(rank->session, put.plan, 0, 0, NULL, &outcome))
 		return stop_client(w, "put_commit");
-	latency_add(&w->counts->op[REPLAY_PUT_COMMIT], clock_ns() - now);
+	answered(w, REPLAY_PUT_COMMIT, now);
 	w->counts->lost_plans += outcome.outcome == PFS_GROUP_LOST;
 	w->counts->put_ns += clock_ns() - begin;
 	return 0;
@@ -302,8 +313,8 @@ static int put_once(struct work *w, struct rank *rank, const struct pfs_key *key
 
 static int put(struct work *w, struct rank *rank, const struct pfs_key *keys, uint32_t first, uint32_t count)
 {
-	uint32_t each = w->client->options->group_pages, left;
-	bool never;
+	uint32_t each = w->client->options->group_pages, left = count;
+	bool never = false;
 
 	for (unsigned turn = 0; count > 0; turn++) {
 		if (put_once(w, rank, keys, first, count, each, &left, &never))
@@ -366,16 +377,22 @@ static int one_request(struct work *w, uint32_t number, const struct pfs_key *ke
 	enum replay_order order = w->client->options->order;
 	struct replay_shared *shared = w->client->shared;
 	uint32_t hit = 0, have = 0, first = UINT32_MAX;
+	bool killed;
 	int r = 0;
 
 	if (order != ORDER_FREE)
 		await_turn(shared, number);
+	atomic_fetch_add_explicit(&shared->begun, 1, memory_order_relaxed);
+	w->answered_ns = clock_ns();
+	killed = atomic_load_explicit(&shared->kills, memory_order_relaxed) > 0;
 	for (uint32_t i = 0; i < w->rank_count && !r && pages > 0; i++) {
 		r = get(w, &w->ranks[i], keys, pages, &hit, &have);
 		first = have < first ? have : first;
 		if (i == 0) {
 			w->counts->references += pages;
 			w->counts->hits += hit;
+			w->counts->references_killed += killed ? pages : 0;
+			w->counts->hits_killed += killed ? hit : 0;
 		}
 	}
 	if (order == ORDER_LOOKUPS)

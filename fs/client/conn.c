@@ -301,9 +301,32 @@ static void unlink_conn(struct pfs_session *session, struct conn *conn)
 	}
 }
 
+/* (lock) The connection that takes word that all of @conn's plans have ended, referenced; NULL: nobody asks. */
+static struct conn *heard_by(struct pfs_session *session, const struct conn *conn)
+{
+	struct conn *current = session->current;
+
+	if (!conn->lost || !current || current == conn || current->lost)
+		return NULL;
+	current->refs++;
+	return current;
+}
+
+/* What a daemon before kept for the lost connection it need keep no longer. Any error is as good: the end of this process says the same. */
+static void settle(struct pfs_session *session, struct conn *by, uint64_t number)
+{
+	struct pfs_settle end = {.session = number};
+	char before[512];
+
+	pfs_last_error(before, sizeof(before));
+	call_run(session, by, PFS_IOC_SETTLE, &end.call, sizeof(end), 0, 0);
+	say_text(before);
+	conn_put(session, &by);
+}
+
 void conn_put(struct pfs_session *session, struct conn **connp)
 {
-	struct conn *conn = *connp;
+	struct conn *conn = *connp, *by = NULL;
 	struct mapping *mapping = NULL;
 	int ctl = -1;
 	bool last;
@@ -318,10 +341,13 @@ void conn_put(struct pfs_session *session, struct conn **connp)
 		conn->mapping = NULL;
 		ctl = conn->ctl;
 		conn->ctl = -1;
+		by = ctl >= 0 ? heard_by(session, conn) : NULL;
 	}
 	if (last)
 		unlink_conn(session, conn);
 	pthread_mutex_unlock(&session->lock);
+	if (by)
+		settle(session, by, conn->number);
 	mapping_put(session, &mapping);
 	if (ctl >= 0)
 		close(ctl);

@@ -505,6 +505,14 @@ struct pfs_blob_lock {
 	__u32 left_ms;        /* out: after ETIMEDOUT: the holder's time */
 };
 
+/* Everything that session @session held has ended, reads and writes by the GPU included: it was on a ctl that a death of the daemon's serving
+ * process has ended, of the same client_id and the same process. What was kept for it is free. ENOENT: nothing was (any more), which is as
+ * good; EACCES: it was another client's, or another process's. */
+struct pfs_settle {
+	struct pfs_call call;
+	__u64 session; /* in: of its ATTACH */
+};
+
 #define PFS_IOC_TYPE 0xF5
 #define PFS_IOC_ATTACH _IOWR(PFS_IOC_TYPE, 1, struct pfs_attach)
 #define PFS_IOC_SEGMENTS _IOWR(PFS_IOC_TYPE, 2, struct pfs_segments)
@@ -521,7 +529,7 @@ struct pfs_blob_lock {
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
 #define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
 #define PFS_IOC_IMPORT _IOWR(PFS_IOC_TYPE, 15, struct pfs_import)
-/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH and 29..31 are kept for later: EOPNOTSUPP. */
+/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH, 30 and 31 are kept for later: EOPNOTSUPP. */
 #define PFS_IOC_TOUCH _IOWR(PFS_IOC_TYPE, 17, struct pfs_touch)
 #define PFS_IOC_REMOVE _IOWR(PFS_IOC_TYPE, 18, struct pfs_remove)
 #define PFS_IOC_PIN _IOWR(PFS_IOC_TYPE, 19, struct pfs_pin)
@@ -532,6 +540,7 @@ struct pfs_blob_lock {
 #define PFS_IOC_BLOB_REMOVE _IOWR(PFS_IOC_TYPE, 26, struct pfs_blob_remove)
 #define PFS_IOC_BLOB_LOCK _IOWR(PFS_IOC_TYPE, 27, struct pfs_blob_lock)
 #define PFS_IOC_GET_INTO _IOWR(PFS_IOC_TYPE, 28, struct pfs_get_into)
+#define PFS_IOC_SETTLE _IOWR(PFS_IOC_TYPE, 29, struct pfs_settle)
 #define PFS_IOC_NR_LAST 31
 
 #define PFS_HELLO_ATTACH 0u /* the token is ATTACH's */

@@ -22,6 +22,7 @@
 #include "fs/page_nodes.h"
 #include "fs/requests.h"
 #include "fs/watch.h"
+#include "fs/will.h"
 #include "store/base/clock.h"
 #include "store/space.h"
 
@@ -37,6 +38,7 @@ static const char layout_text[] =
 /* ---- the kernel ------------------------------------------------------------------------------------------------ */
 
 struct fs kernel_fs;
+static struct will kernel_will;
 fuse_ino_t kernel_ctl;
 struct kernel kernel;
 
@@ -197,7 +199,7 @@ void client_open(struct client *c, bool read_only)
 		.call_buffer_bytes = BUFFER};
 	must(c, PFS_IOC_ATTACH, &attach, sizeof(attach));
 	c->session = attach.session;
-	if (session_welcome(kernel_fs.host, attach.token, getpid(), 0, 0, NULL, 0, &session, &segment, &buffer, &why))
+	if (session_welcome(kernel_fs.host, attach.token, getpid(), (uint64_t)getpid(), 0, 0, NULL, 0, &session, &segment, &buffer, &why))
 		abort();
 	c->buffer = session_call_buffer(session, &bytes);
 	session_unref(&session);
@@ -304,17 +306,18 @@ void kernel_open(void)
 	config_init(&config);
 	kernel_fs.config = &config;
 	kernel_fs.last_exit = "";
+	kernel_fs.will = &kernel_will;
 	kernel_fs.started_ns = clock_now_ns();
 	kernel_fs.over = eventfd(0, EFD_CLOEXEC);
 	kernel_fs.leave = eventfd(0, EFD_CLOEXEC);
 	snprintf(kernel_fs.dir.path, sizeof(kernel_fs.dir.path), "/nowhere");
 	buffers_init(&kernel_fs.buffers);
-	kernel_fs.handles = handles_new(64);
+	kernel_fs.handles = handles_new(64, 1);
 	kernel_fs.calls = calls_new(&kernel_fs);
 	kernel_fs.notifier = notifier_new(&kernel_fs);
 	kernel_fs.watch = watch_new(&kernel_fs);
 	kernel_fs.requests = requests_new(1);
-	kernel_fs.page_nodes = page_nodes_new();
+	kernel_fs.page_nodes = page_nodes_new(1);
 	kernel_fs.namespaces = namespaces_new(&kernel_fs);
 	if (host_new(&host, &kernel_fs.host, &why) || namespaces_make(kernel_fs.namespaces, "x", &access, &number, &why) ||
 		namespaces_write_layout(kernel_fs.namespaces, number, 0, layout_text, sizeof(layout_text) - 1, &why) ||

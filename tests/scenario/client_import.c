@@ -172,7 +172,6 @@ int main(int argc, char **argv)
 		puts("ready");
 		fflush(stdout);
 		MUST(fgets(line, sizeof(line), stdin) != NULL);
-		put(s, keys);
 		transfer(s, keys, import, memory);
 	} else {
 		refusals(s, keys, import);

@@ -51,7 +51,8 @@ def tier(d):
 # ---- a load, in processes of its own -----------------------------------------------------------------------------------
 
 BYTES, PAGES, TOKENS = 8192, 16, 64  # of mounted.PLAIN_LAYOUT; of a chain
-GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET)
+GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET,
+        errno.EIO)
 
 
 def chain_keys(chain):

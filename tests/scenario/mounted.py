@@ -67,6 +67,7 @@ class Daemon:
 
     def start(self, wait=True):
         become = {} if self.run_as is None else {"user": self.run_as, "group": self.run_as, "extra_groups": []}
+        self.fell_before = self.falls()
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen([self.program] + self.options + [self.mount], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, start_new_session=True, **become)
@@ -121,6 +122,14 @@ class Daemon:
         self.process.send_signal(number)
         status = self.process.wait(seconds * self.slower)
         return status, time.monotonic() - began
+
+    def falls(self):
+        return self.log().count("in health why")
+
+    def give_up(self, seconds=10):
+        """After what is to be its last death: ends the fallen mount, where there is one; its exit status."""
+        wait_for(lambda: self.process.poll() is not None or self.falls() > self.fell_before, seconds * self.slower, "the fallen mount")
+        return self.process.wait() if self.process.poll() is not None else self.stop()[0]
 
     def kill_all(self):
         """For a test that hangs: what waits for the mount gets its answer."""

@@ -95,13 +95,15 @@ BlobLock = struct_of("BlobLock", ("key", U8 * 32), ("name_offset", U64), ("name_
                      ("hold_ms", U32), ("answer", U32), ("length", U64), ("version", U64), ("kind", U32),
                      ("left_ms", U32))
 
+Settle = struct_of("Settle", ("session", U64))
+
 OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": (3, SegmentsAck),
               "PUT_START": (4, PutStart), "PUT_COMMIT": (5, PutEnd), "PUT_ABORT": (6, PutEnd),
               "GET_START": (7, GetStart), "GET_TRANSFER": (8, GetTransfer), "GET_CANCEL": (9, GetCancel),
               "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError), "TOUCH": (17, Touch), "REMOVE": (18, Remove), "PIN": (19, Pin),
               "DRAIN": (22, Drain), "RESET": (23, Reset), "BLOB_PUT": (24, BlobPut), "BLOB_GET": (25, BlobGet),
               "BLOB_REMOVE": (26, BlobRemove), "BLOB_LOCK": (27, BlobLock),
-              "IMPORT": (15, Import), "GET_INTO": (28, GetInto)}
+              "IMPORT": (15, Import), "GET_INTO": (28, GetInto), "SETTLE": (29, Settle)}
 
 
 class Group(ctypes.Structure):

@@ -51,6 +51,23 @@ def wait_for_files(d, dice):
     wait_for(lambda: int(d.stats()["files_written"]) >= goal, 30 * d.slower, "the load's files", pause=0.002)
 
 
+def compared(d):
+    """What lies on the disk was compared with what memory kept through a death."""
+    return " comparing=0 " in d.read("tiers")
+
+
+def all_on_disk(d, folder):
+    """What memory kept through the death is written, and what lies on the disk was compared with it."""
+    e = disk.Engine(d.path("ns/x/ctl"))
+    e.c.call("DRAIN")
+    e.c.close()
+
+    def same():
+        return compared(d) and {os.path.basename(f)[:-4] for f in disk.files(folder)} == set(os.listdir(d.path("ns/x/records")))
+
+    wait_for(same, 30 * d.slower, "the comparison of disk and memory")
+
+
 @pytest.mark.concurrency
 @pytest.mark.limit(180)
 @pytest.mark.parametrize("kill", [kill_serving, kill_both])
@@ -67,6 +84,7 @@ def test_killed_under_load(daemon, peer, program, folder, seed, kill, durability
     seen = disk.stopped(clients)
     assert seen["puts"] and seen["hits"], seen
     kill(d, 6)
+    all_on_disk(d, folder)
     assert disk.files(folder, ".tmp") == disk.files(folder, ".old") == []
     assert disk.check_records(d) == len(os.listdir(d.path("ns/x/records"))) > 0
     stats = d.stats()
@@ -99,7 +117,7 @@ def test_a_reset_is_not_taken_back(daemon, folder, slower):
 
 def start_without_fault(d, words):
     """After the death that a rule brought about, which was the last one."""
-    d.process.wait(10 * d.slower)
+    d.give_up()
     assert words in d.log()
     d.options = [o for o in d.options if not o.startswith("--disk-fault=")]
     d.start(wait=False)
@@ -163,5 +181,6 @@ def test_a_file_written_anew_that_the_catalogue_does_not_know(daemon, program, f
         there = [bytes(c.segment[offset:offset + disk.BYTES]) for offset in c.offsets]
         assert sorted(there) == sorted(2 * [disk.value_of(k, disk.BYTES) for k in disk.chain_keys(1)])
     assert d.stats()["loads_failed"] == "0"
+    wait_for(lambda: compared(d), 30 * slower, "the comparison of disk and memory")
     assert d.stop(seconds=30)[0] == 0
     assert fsck(program, folder)["wrong_rows"] == 0

@@ -217,7 +217,7 @@ def drive(model, rounds):
 
 def died(d, *words):
     """The end of the daemon, which must have been that of the point and no other; words: all deaths so far."""
-    d.process.wait(20 * d.slower)
+    d.give_up(20)
     assert re.findall(r"^killed .*$", d.log(), re.M) == list(words), d.log()[-2000:]
 
 

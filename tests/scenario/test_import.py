@@ -491,7 +491,7 @@ def test_the_library_brings_them_anew(mount, program):
         mount.wait_ready(2)
         out, said = p.communicate("go\n", timeout=30)
         assert p.returncode == 0
-        assert re.fullmatch(r"prefixfs: .*/ns/x/ctl: attached anew after \d+ ms; memory is new; 0 plans lost\n", said), said
+        assert re.fullmatch(r"prefixfs: .*/ns/x/ctl: attached anew after \d+ ms; memory kept; 0 plans lost\n", said), said
     finally:
         p.kill()
         p.wait()

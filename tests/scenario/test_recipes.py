@@ -13,8 +13,9 @@ from raw import Client, key, name_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SESSIONS = os.path.join(ROOT, "tests", "data", "coding_sessions.jsonl")
-# Lines that change the host or start another daemon of 64 GiB, and lines that are no commands.
-ELSEWHERE = ("prefixfs mount ", "prefixfs fsck /var/lib", "prefixfs unmount ", "sysctl ", "echo advise > ", "cat /sys/kernel/mm/", "{ ", "memory bytes=", "namespace ", "grants ")
+# Lines that change the host or start another daemon of 64 GiB or kill it, and lines that are no commands.
+ELSEWHERE = ("prefixfs ns create a --mount /mnt/try ", "prefixfs replay TRACE --mount /mnt/try ", "tools/demo ", "prefixfs bench survive ",
+             "prefixfs upgrade", "prefixfs mount ", "prefixfs fsck /var/lib", "prefixfs unmount ", "sysctl ", "echo advise > ", "cat /sys/kernel/mm/", "{ ", "memory bytes=", "namespace ", "grants ")
 # What does not end by itself, and what it must print until it is ended.
 STREAMS = {"cat MOUNT/events | jq -c": '"event":"evicted"', "dd if=MOUNT/events": None, "timeout 10 cat": "stored",
            "cat MOUNT/events | jq -r 'select(.event == \"degraded\")": None}

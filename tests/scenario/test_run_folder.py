@@ -76,7 +76,7 @@ def test_a_start_that_fails_leaves_the_reason_of_the_end_before(daemon):
     d = daemon("--deaths=1")
     folder = d.folder()
     os.kill(d.serving(), 9)
-    assert d.process.wait(10) == 1
+    assert d.give_up() == 1
     with open(os.path.join(folder, "log"), "w", encoding="utf-8") as f:
         f.write("of the end before\n")
     refusal(d, preexec_fn=few_descriptors)
@@ -171,7 +171,7 @@ def test_health_knows_the_end_before_this_start(daemon):
     d = daemon("--deaths=1")
     path = os.path.join(d.folder(), "last_exit")
     os.kill(d.serving(), 9)
-    assert d.process.wait(10) == 1
+    assert d.give_up() == 1
     with open(path, encoding="utf-8") as f:
         when = f.read().splitlines()[1].removeprefix("time: ")
     d.start(wait=False)

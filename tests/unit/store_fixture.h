@@ -104,7 +104,7 @@ static inline struct session *fixture_session(struct fixture *f, uint32_t rank)
 
 	attach.client_id[0] = (uint8_t)(rank + 1);
 	if (session_new(f->host, f->space, 1, 0, 0, false, &s, &why) || session_attach(s, &attach, &why) ||
-	    session_welcome(f->host, attach.token, 1, 0, 0, NULL, 0, &welcome, &segment, &buffer, &why))
+	    session_welcome(f->host, attach.token, 1, 1, 0, 0, NULL, 0, &welcome, &segment, &buffer, &why))
 		fail_msg("session: %s", why.text);
 	session_unref(&welcome);
 	n = space_ranges(f->space, 0, ranges, 256, &total, &version);

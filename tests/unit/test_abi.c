@@ -66,6 +66,8 @@ static void places(void **state)
 	assert_int_equal(offsetof(struct pfs_pin, pinned_bytes), 64);
 	assert_int_equal(sizeof(struct pfs_drain), 56);
 	assert_int_equal(sizeof(struct pfs_reset), 56);
+	assert_int_equal(sizeof(struct pfs_settle), 40);
+	assert_int_equal(_IOC_NR(PFS_IOC_SETTLE), 29);
 	assert_int_equal(sizeof(struct pfs_import), 64);
 	assert_int_equal(offsetof(struct pfs_import, token), 48);
 	assert_int_equal(sizeof(struct pfs_get_into), 264);

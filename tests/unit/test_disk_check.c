@@ -482,7 +482,7 @@ static void see_rows(void)
 
 	in_space(path, "catalogue.sqlite");
 	seen_count = 0;
-	if (catalogue_look(path, world.layout->identity, world.layout->fingerprint, see_row, NULL, &why))
+	if (catalogue_look(path, world.layout->identity, world.layout->fingerprint, UINT64_MAX, see_row, NULL, &why))
 		fail_msg("%s", why.text);
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -1004,6 +1005,40 @@ static int free_world(void **state)
 	return system(command);
 }
 
+static int open_lock(void)
+{
+	int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+/* Whoever has the lock knows that nothing moves any more: the ring has it until it is gone, which the kernel sees to in its own time. */
+static void test_keeps_the_lock(void **state)
+{
+	struct disk_ops *ops = new_ops(make, "", false);
+	struct disk_ops_queue *q = new_queue(ops);
+	bool uring = make == URING || make == FAULT_URING;
+	int fd = open_lock(), other = open_lock();
+	uint64_t until = clock_now_ns() + MINUTE_NS;
+
+	(void)state;
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(ops->table->queue_keep(q, fd), 0);
+	fill(area, KIB4);
+	int file = ops->table->create(ops, dir, "kept");
+
+	assert_true(file >= 0);
+	assert_int_equal(move(ops, q, true, file, 0, area, KIB4, -1), 0);
+	ops->table->close(ops, file);
+	close(fd);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), uring ? -1 : 0);
+	free_both(&ops, &q);
+	while (flock(other, LOCK_EX | LOCK_NB))
+		assert_true(clock_now_ns() < until);
+	close(other);
+}
+
 static int run(enum make which, const char *name)
 {
 	const struct CMUnitTest all[] = {
@@ -1020,6 +1055,7 @@ static int run(enum make which, const char *name)
 		cmocka_unit_test(test_wake),
 		cmocka_unit_test(test_wake_and_work),
 		cmocka_unit_test(test_little_memory),
+		cmocka_unit_test(test_keeps_the_lock),
 	};
 	const struct CMUnitTest faulty[] = {
 		cmocka_unit_test(test_specification),

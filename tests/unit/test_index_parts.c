@@ -78,7 +78,7 @@ static void test_tables(void **state)
 	t.header->clock = 5;
 	assert_int_equal(tables_open(&u, memory, bytes, &why), 0);
 	t.header->version++;
-	assert_int_equal(tables_open(&u, memory, bytes, &why), -EINVAL);
+	assert_int_equal(tables_open(&u, memory, bytes, &why), -EPROTO);
 
 	/* Zeroes are not intact, a copy at another number is not, nor is one with any sealed byte changed. */
 	assert_false(tables_entry_intact(&t, 0));

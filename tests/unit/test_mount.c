@@ -241,6 +241,16 @@ static void test_faults_are_judged_at_start(void **state)
 	assert_int_equal(config_set(&config, "disk_fault", "write:ENOSPC:3,wirte:EIO", &why), 0);
 	assert_int_equal(config_settle(&config, &why), -EINVAL);
 	assert_string_equal(why.text, "disk_fault: fault rule 'wirte:EIO' is not understood");
+	assert_int_equal(config_set(&config, "disk_fault", "", &why), 0);
+	assert_int_equal(config_set(&config, "crash_at", "put_word:5,,adopt_index:2:again", &why), 0);
+	assert_int_equal(config_set(&config, "stop_at", ",put_word:again", &why), 0);
+	assert_int_equal(config_settle(&config, &why), 0);
+	static const char *const wrong[] = {"put_wrod", "put_word:", "put_word:0", "put_word:again:2", "put_word:2:agains", "put_word:2x", ",,x"};
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(config_set(&config, "stop_at", wrong[i], &why), 0);
+		assert_int_equal(config_settle(&config, &why), -EINVAL);
+	}
+	assert_string_equal(why.text, "stop_at: rule 'x' is not understood");
 }
 
 /* ---- handles --------------------------------------------------------------------------------------------------- */
@@ -254,13 +264,14 @@ static void end(void *object)
 
 static void test_handles(void **state)
 {
-	struct handles *h = handles_new(3);
+	struct handles *h = handles_new(3, 1);
 	uint64_t a = 0, b = 0, c = 0, d = 0;
 	int x, y;
 
 	ended = 0;
 	assert_true(handles_open(h, HANDLE_CTL, 3, &x, end, &a) && handles_open(h, HANDLE_TEXT, 3, &y, end, &b));
-	assert_true(a > UINT32_MAX || a >> 32 == 0); /* random beginning */
+	assert_int_equal(a >> 48, 1);
+	assert_true(handles_known(h, a) && handles_known(h, b));
 	assert_ptr_equal(handles_take(h, a, HANDLE_CTL), &x);
 	assert_null(handles_take(h, a, HANDLE_TEXT));
 	assert_null(handles_take(h, a + 1 + (1ull << 33), HANDLE_CTL));
@@ -269,19 +280,29 @@ static void test_handles(void **state)
 	handles_close(h, a);
 	assert_int_equal(ended, 0); /* somebody has it */
 	assert_null(handles_take(h, a, HANDLE_CTL));
+	assert_false(handles_known(h, a));
 	handles_close(h, a);
 	handles_put(h, a);
 	assert_int_equal(ended, 1);
 	assert_true(handles_open(h, HANDLE_CTL, 3, &x, end, &c));
-	assert_int_equal((uint32_t)c, (uint32_t)a); /* the same place, another id */
+	assert_int_equal((uint16_t)c, (uint16_t)a); /* the same place, another id */
 	assert_int_not_equal(c, a);
 	assert_null(handles_take(h, a, HANDLE_CTL));
 	assert_false(handles_open(h, HANDLE_CTL, 1, &x, end, &d)); /* limit of the kind */
 	assert_true(handles_open(h, HANDLE_CTL, 3, &x, end, &d));
 	assert_false(handles_open(h, HANDLE_CTL, 9, &x, end, &d)); /* full */
+	struct handles *next = handles_new(3, 2); /* the serving process after it */
+	uint64_t e = 0;
+	assert_true(handles_open(next, HANDLE_CTL, 3, &y, end, &e));
+	assert_int_equal((uint16_t)e, (uint16_t)a);
+	assert_null(handles_take(next, a, HANDLE_CTL));
+	assert_false(handles_known(next, a) || handles_known(h, e));
+	handles_close(next, a);
+	assert_true(handles_known(next, e));
+	handles_free(&next);
 	handles_free(&h);
 	assert_null(h);
-	assert_int_equal(ended, 4);
+	assert_int_equal(ended, 5);
 }
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
@@ -418,6 +439,17 @@ static void test_deaths_too_often(void **state)
 	assert_int_equal(deaths_note(&d, (100 + 20 * 99 + 1) * SECOND, false, 4), DEATHS_TOO_OFTEN);
 }
 
+static void test_pauses(void **state)
+{
+	struct deaths d = {.count = 0};
+
+	for (uint64_t ms = 100; ms <= 3200; ms *= 2)
+		assert_int_equal(deaths_pause_ms(&d, DEATHS_LOOP_S * SECOND - 1), ms);
+	assert_int_equal(deaths_pause_ms(&d, 0), 3200);
+	assert_int_equal(deaths_pause_ms(&d, DEATHS_LOOP_S * SECOND), 0);
+	assert_int_equal(deaths_pause_ms(&d, 0), 100);
+}
+
 static void test_deaths_while_populating(void **state)
 {
 	struct deaths d = {.count = 0};
@@ -495,6 +527,7 @@ int main(void)
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_kept_descriptors),
 		cmocka_unit_test(test_deaths_too_often),
+		cmocka_unit_test(test_pauses),
 		cmocka_unit_test(test_deaths_while_populating),
 		cmocka_unit_test(test_rundir),
 		cmocka_unit_test(test_rundir_keeps_the_reason),

@@ -27,7 +27,7 @@ static uint64_t look(struct page_nodes *nodes, uint64_t namespace, uint64_t n)
 
 static void test_counts(void **state)
 {
-	struct page_nodes *nodes = page_nodes_new();
+	struct page_nodes *nodes = page_nodes_new(1);
 	uint64_t namespace, a = look(nodes, 1, 5), other;
 	struct key key;
 
@@ -51,9 +51,27 @@ static void test_counts(void **state)
 	page_nodes_free(&nodes);
 }
 
+/* What an earlier serving process gave out is unknown to the next, though key and place are the same. */
+static void test_epochs(void **state)
+{
+	struct page_nodes *before = page_nodes_new(UINT16_MAX), *after = page_nodes_new(1);
+	uint64_t old = look(before, 1, 5), namespace;
+	struct key key;
+
+	assert_true(old >> 56 == 0);
+	uint64_t new = look(after, 1, 5);
+	assert_int_not_equal(old, new);
+	assert_false(page_nodes_get(after, old, &namespace, &key));
+	page_nodes_forget(after, old, 1);
+	assert_true(page_nodes_get(after, new, &namespace, &key));
+	assert_false(page_nodes_get(before, new, &namespace, &key));
+	page_nodes_free(&before);
+	page_nodes_free(&after);
+}
+
 static void test_bound(void **state)
 {
-	struct page_nodes *nodes = page_nodes_new();
+	struct page_nodes *nodes = page_nodes_new(1);
 	static uint64_t number[PAGE_NODES_MAX];
 	uint64_t namespace, told = 0;
 	struct key key;
@@ -90,6 +108,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counts),
+		cmocka_unit_test(test_epochs),
 		cmocka_unit_test(test_bound),
 	};
 

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -88,6 +89,30 @@ static void test_of_another_program(void **state)
 	will->version = WILL_VERSION;
 	assert_int_equal(will_map(-1, &other, &why), -EINVAL);
 	assert_null(other);
+}
+
+/* One after the other of one namespace; SIGKILL leaves no words and counts as none. */
+static void test_deaths_of_an_adoption(void **state)
+{
+	static const struct {
+		const char *space;
+		int signal;
+		uint32_t faults;
+	} deaths[] = {{"a", SIGSEGV, 1}, {"a", SIGABRT, 2}, {"b", SIGSEGV, 1}, {"b", 0, 0}, {"b", SIGBUS, 1}};
+
+	for (unsigned i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
+		snprintf(will->space, sizeof(will->space), "%s", deaths[i].space);
+		will_enters(will, WILL_ADOPTING);
+		atomic_store(&will->signal, deaths[i].signal);
+		will_next(will, false);
+		assert_int_equal(will->adoption_faults, deaths[i].faults);
+		if (deaths[i].faults)
+			assert_string_equal(will->adoption_fault, deaths[i].space);
+	}
+	will_enters(will, WILL_SERVING); /* it came through */
+	atomic_store(&will->signal, SIGSEGV);
+	will_next(will, false);
+	assert_int_equal(will->adoption_faults, 0);
 }
 
 static void test_the_next_one(void **state)
@@ -282,6 +307,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_both_see_the_same, make, unmake),
 		cmocka_unit_test_setup_teardown(test_of_another_program, make, unmake),
+		cmocka_unit_test_setup_teardown(test_deaths_of_an_adoption, make, unmake),
 		cmocka_unit_test_setup_teardown(test_the_next_one, make, unmake),
 		cmocka_unit_test_setup_teardown(test_last_words, make, unmake),
 		cmocka_unit_test_setup_teardown(test_others_have_no_words, make, unmake),

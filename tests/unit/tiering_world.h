@@ -304,6 +304,29 @@ static inline void world_idle(struct world *w)
 	world_await(w, !world_busy(w));
 }
 
+/* What a successor would read in the tables of a record's file is what the tier knows of it, but for a job under way. Under the lock. */
+static inline void world_check_row(struct world *w, uint32_t record)
+{
+	struct tables *tables = &w->f.space->tables;
+	const struct record_file *f = &w->t->files[record];
+	const struct file_row *row = files_get(tables, record);
+
+	if (!(f->flags & TIERING_KNOWN) || !f->id) {
+		assert_null(row);
+		return;
+	}
+	if (f->job)
+		return;
+	assert_non_null(row);
+	assert_int_equal(row->id, f->id);
+	assert_memory_equal(&row->endpoint, &f->endpoint, sizeof(row->endpoint));
+	assert_int_equal(row->pages, f->pages);
+	assert_int_equal(row->file_pages, f->file_pages);
+	assert_int_equal((uint64_t)row->blocks * 4096, (f->bytes + 4095) / 4096 * 4096);
+	assert_int_equal(row->flags, (f->flags & TIERING_FILE_ROW ? FILES_ROW : 0) | (f->flags & TIERING_STALE ? FILES_STALE : 0) |
+					     (f->alias ? FILES_ALIASED : 0));
+}
+
 /* All accounts against the tables. Under the lock. */
 static inline void world_check_accounts(struct world *w)
 {
@@ -318,8 +341,13 @@ static inline void world_check_accounts(struct world *w)
 
 		if (entry->state == ENTRY_QUARANTINED && t->holds[e])
 			owed++;
+		if (e < t->place_first && entry->state != ENTRY_VALUE)
+			assert_false(tiering_is_clean(t, e));
 		if (entry->state != ENTRY_VALUE)
 			continue;
+		if ((e >= t->place_first || tiering_is_clean(t, e)) && index_record_current(space->index, entry->record) &&
+		    !(t->files[entry->record].flags & TIERING_ROW_LOST))
+			assert_true(tiering_row_covers(t, e));
 		if (e >= t->place_first) {
 			places++;
 			continue;
@@ -335,6 +363,7 @@ static inline void world_check_accounts(struct world *w)
 	for (uint32_t n = 0; n < index_record_limit(space->index); n++) {
 		const struct record_file *f = &t->files[n];
 
+		world_check_row(w, n);
 		if (!(f->flags & TIERING_KNOWN) || !f->id || !index_record_current(space->index, n))
 			continue;
 		disk += f->bytes;
