@@ -9,8 +9,8 @@
 static const uint64_t sizes[SIZES] = {0, 1024, 4096, 8192, 16384, 32768, 65536, 262144, 1048576};
 
 /* An entry of a batched copy has so many bytes. */
-static const double batched_to_device[SIZES] = {0.5, 2.1, 6.2, 17, 32, 52.7, 54.2, 54.4, 54.4};
-static const double batched_to_host[SIZES] = {0.6, 2.5, 10.4, 18, 38.6, 52.2, 53.8, 54.3, 54.4};
+static const double batched_to_device[SIZES] = {0.5, 2.1, 6.2, 17, 26.6, 42.5, 54.2, 54.4, 54.4};
+static const double batched_to_host[SIZES] = {0.6, 2.5, 10.4, 11, 37.6, 52.2, 53.8, 54.3, 54.4};
 /* A piece that a kernel moves between ring and planes has so many: the whole path, copies of long stretches included. */
 static const double staged_to_device[SIZES] = {10, 51.9, 53.1, 53.3, 53.3, 53.3, 53.3, 53.3, 53.3};
 static const double staged_to_host[SIZES] = {10, 53.5, 53.5, 53.5, 53.5, 52.9, 52.9, 52.9, 52.9};
@@ -21,8 +21,11 @@ static const double direct_to_device[SIZES] = {10, 47.2, 50.7, 50.7, 50.7, 50.7,
 static const double direct_to_host[SIZES] = {10, 49, 51.9, 51.9, 51.9, 51.9, 51.9, 51.9, 51.9};
 
 /* What a GB/s of a path costs the rest of the device, by the slowing of a memory-bound loop beside it: the share of its rate that
- * counts. The bulk kernel needs few blocks, the direct one all of them. Somebody who waits does not care. */
-static const double weight[PATHS] = {[PATH_STAGED] = 1, [PATH_BULK] = 0.9, [PATH_DIRECT] = 0.65, [PATH_BATCHED] = 1};
+ * counts, [to_device]. The bulk kernel needs few blocks, the direct one all of them. Somebody who waits does not care. */
+static const double weight[2][PATHS] = {
+	{[PATH_STAGED] = 1, [PATH_BULK] = 0.44, [PATH_DIRECT] = 0.24, [PATH_BATCHED] = 1},
+	{[PATH_STAGED] = 1, [PATH_BULK] = 0.82, [PATH_DIRECT] = 0.39, [PATH_BATCHED] = 1},
+};
 /* Copies that pass the ring begin to arrive later, by two submissions. */
 static const double weight_urgent[PATHS] = {[PATH_STAGED] = 0.5, [PATH_BULK] = 1, [PATH_DIRECT] = 0.95, [PATH_BATCHED] = 0.9};
 
@@ -75,7 +78,7 @@ double path_rate(enum gpu_path path, const struct path_question *q)
 
 enum gpu_path path_choose(const struct path_question *q)
 {
-	const double *weights = q->urgent ? weight_urgent : weight;
+	const double *weights = q->urgent ? weight_urgent : weight[q->to_device];
 	enum gpu_path best = PATH_DIRECT;
 	double most = -1;
 

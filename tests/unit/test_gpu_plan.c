@@ -220,6 +220,8 @@ static void choices(void **state)
 		/* A layer of each value: short stretches. */
 		assert_int_equal(choice(4096, 8192, in, false, true, true), PATH_BULK);
 		assert_int_equal(choice(4096, 8192, in, false, false, true), PATH_DIRECT);
+		assert_int_equal(choice(4096, 32768, in, false, true, true), PATH_STAGED); /* what kernels across the bus take from others counts */
+		assert_int_equal(choice(4096, 16384, in, false, true, true), in ? PATH_BULK : PATH_STAGED);
 	}
 }
 
