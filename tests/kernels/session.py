@@ -26,6 +26,7 @@ PAGES = 7680  # 15 GiB: what bench gpu takes, registers, and gives to a daemon
 RATES = "h2d_ratio_1168,h2d_ratio_4096,h2d_ratio_16384,h2d_ratio_262144,d2h_ratio_4096,d2h_ratio_32768,d2h_ratio_262144,duplex,cpu_ms"
 TUNINGS = [
     "--ring-slots 2 --copy-lanes 2",
+    "CUDA_DEVICE_MAX_CONNECTIONS=32 --ring-slots 2 --copy-lanes 2",
     "--ring-slots 2 --copy-lanes 1 --fetch-tables",
     "--ring-slots 2 --copy-lanes 2 --fetch-tables",
     "--ring-slots 3 --copy-lanes 2 --fetch-tables",
@@ -75,10 +76,11 @@ def run(name, words, limit, env=None, before=()):
 
 
 def bench(name, options, limit):
-    words = ["prefixfs", "bench", "gpu", "--kernels", KERNELS, *options]
+    env = dict(word.split("=") for word in options if word.startswith("CUDA_"))
+    words = ["prefixfs", "bench", "gpu", "--kernels", KERNELS, *(word for word in options if not word.startswith("CUDA_"))]
     if SIZE:
         words += ["--bytes", SIZE, "--register-bytes", SIZE, "--memory", "1G"]
-    text = run(name, words, limit)
+    text = run(name, words, limit, env)
     rows = {}
     for line in (text or "").splitlines():
         try:
