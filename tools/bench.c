@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view, bench disk: measure the control path, the mount and the disk tier, a figure a line.
+ * bench control, bench view, bench disk: measure the control path, the mount and the disk tier, a figure a line; and the way to the
+ * other benchmarks.
  */
 #include "tools/bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/bench_gpu.h"
 #include "tools/commands.h"
 
 #define FIGURES                                                                                                        \
@@ -23,7 +25,16 @@ static const char more[] =
 
 bool bench_wants(const struct bench_options *options, const char *figure)
 {
-	return !options->figure || !strncmp(figure, options->figure, strlen(options->figure));
+	const char *name = options->figure;
+
+	while (name) {
+		size_t length = strcspn(name, ",");
+
+		if (length && !strncmp(figure, name, length))
+			return true;
+		name = name[length] ? name + length + 1 : NULL;
+	}
+	return !options->figure;
 }
 
 /* Is there a figure that --figure may mean? */
@@ -54,6 +65,13 @@ void bench_print(const struct bench_options *options, const char *figure, double
 			printf(" records of %-2lld", (long long)json_integer_value(json_object_get(out, "records_of")));
 		if (json_object_get(out, "thread"))
 			printf(" thread %-6s", json_string_value(json_object_get(out, "thread")));
+		if (json_object_get(out, "backing"))
+			printf(" %-8s", json_string_value(json_object_get(out, "backing")));
+		if (json_object_get(out, "ceiling_gbps"))
+			printf(" %6.1f of %.1f GB/s", json_real_value(json_object_get(out, "gbps")),
+				json_real_value(json_object_get(out, "ceiling_gbps")));
+		else if (json_object_get(out, "gbps"))
+			printf(" %6.1f GB/s", json_real_value(json_object_get(out, "gbps")));
 		if (against > 0)
 			printf("  (against %.4g: %.2f)", against, value / against);
 		printf("\n");
@@ -155,6 +173,8 @@ int command_bench(const struct command *self, int argc, char **argv)
 		{"bench view", "", "the mount: listing and looking at a million records, names that go", NULL, view},
 		{"bench disk", "", "the disk tier: writing and reading beside fio, restarts, the control path meanwhile", NULL,
 			bench_disk},
+		{"bench gpu", "", "values to and from a GPU, beside the largest copies; registration; other work of the device", NULL,
+			bench_gpu},
 		{"bench survive", "", "kills and upgrades: what clients wait for and lose", NULL, bench_survive},
 		{0},
 	};

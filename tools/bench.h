@@ -21,7 +21,7 @@
 struct bench_options {
 	uint64_t pages;
 	uint64_t repeats;
-	const char *figure; /* only those whose name begins so; NULL = all */
+	const char *figure; /* only those whose name begins so, or so: NAME,NAME; NULL = all */
 	const char *mount;  /* a daemon that runs already */
 	bool no_populate;
 	bool human; /* aligned text instead of JSON lines */

@@ -32,7 +32,8 @@ static const struct command commands[] = {
 	{"reset", "NAMESPACE", "begin a new generation: nothing stored before is found any more",
 		"What engines read stays readable for them; puts under way are lost.", command_reset},
 	{"replay", "TRACE --ns NAME", "drive a namespace with a recorded workload, and check every byte", NULL, command_replay},
-	{"bench", "control|view|disk|survive ...", "measure the control path, the mount, the disk tier, or kills", NULL, command_bench},
+	{"bench", "control|view|disk|gpu|survive ...", "measure the control path, the mount, the disk tier, the way to a GPU, or kills",
+		NULL, command_bench},
 	{"version", "", "versions of this program and of the mounted daemon", NULL, command_version},
 	{0},
 };

@@ -25,7 +25,8 @@ ROOMS = {
     "tests": None,  # anything
 }
 
-PUBLIC = {"fs/client/prefixfs.h", "fs/client/prefixfs_abi.h", "fs/client/prefixfs_stats.h"}
+PUBLIC = {"fs/client/prefixfs.h", "fs/client/prefixfs_abi.h", "fs/client/prefixfs_stats.h",
+          "kernels/prefixfs_gpu.h"}
 
 # Headers of others: pattern, folders that may include it, folders under those that may not, at most one file?
 LIBRARIES = [

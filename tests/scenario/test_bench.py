@@ -70,6 +70,27 @@ def test_demo_prints_one_object(program, build, mountable):
     assert not glob.glob(os.path.join(build, "demo-disk-*"))
 
 
+def gpu(program, *words):
+    return subprocess.run([program("prefixfs"), "bench", "gpu", "--kernels", "ref", "--bytes", "16M"] + list(words),
+                          capture_output=True, text=True, check=False)
+
+
+def test_gpu_figures_by_name(program):
+    answer = gpu(program, "--figure", "h2x")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "no figure begins with 'h2x'" in answer.stderr
+    answer = gpu(program, "--figure", "d2h_ratio_4096")
+    assert answer.returncode == 0, answer.stderr
+    rows = {r["figure"]: r for r in map(json.loads, answer.stdout.splitlines())}
+    assert set(rows) == {"gpu_staging_mib", "d2h_ratio_4096"}
+    row = rows["d2h_ratio_4096"]
+    assert row["value"] > 0 and row["gbps"] > 0 and row["ceiling_gbps"] > 0 and row["disturbed"] >= 0
+    answer = gpu(program, "--figure", "d2h_ceiling,h2d_ratio_4096")
+    assert [json.loads(r)["figure"] for r in answer.stdout.splitlines()] == ["gpu_staging_mib", "d2h_ceiling_gbps", "h2d_ratio_4096"]
+    answer = gpu(program, "--figure", "d2h_ratio_4096", "--human")
+    assert " of " in answer.stdout.splitlines()[-1] and answer.stdout.endswith("GB/s\n")
+
+
 def wait_until(true, what, seconds=60):
     until = time.monotonic() + seconds
     while not true():

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libprefixfs-gpu: the bytes of plans to and from the pages of a GPU, for inference engines.
+ *
+ * An engine opens its device once, attaches each session, which registers that session's memory with the device, and then either
+ * stores and fetches whole requests with pfs_gpu_put and pfs_gpu_get, or makes plans itself (prefixfs.h) and moves
+ * their values with pfs_gpu_gather and pfs_gpu_scatter.
+ *
+ * Conventions are those of prefixfs.h: 0 or a negative errno, outputs on success only unless said otherwise,
+ * pfs_gpu_last_error() has the sentence, structs that go in are zeroed first, reserved fields stay 0. Sizes are in bytes,
+ * deadlines in relative milliseconds, 0 = the default of the device. All functions may be called from any thread, except
+ * where pfs_gpu_close and pfs_gpu_detach say otherwise. No call changes the CUDA context that is current to its caller,
+ * none puts work or a wait on a stream of the engine.
+ *
+ * CUDA is loaded when a device is opened. PFS_KERNELS=ref in the environment has plain C do the work on ordinary memory instead: all
+ * addresses of planes are then the process's own. Events are CUevent, passed as void *; NULL with `ref`.
+ */
+#ifndef PREFIXFS_GPU_H
+#define PREFIXFS_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pfs_session;
+struct pfs_put_request;
+struct pfs_get_request;
+
+#define PFS_GPU_MAX_PLANES 4096u          /* of a pool */
+#define PFS_GPU_MAX_PAGES_PER_VALUE 1024u
+#define PFS_GPU_MAX_VALUES (1u << 20)     /* of a copy; and that many page ids */
+#define PFS_GPU_MAX_PARTS 1024u           /* of a copy */
+#define PFS_GPU_STAGING_BYTES (64u << 20) /* memory of the device that one pfs_gpu takes, all in all */
+#define PFS_GPU_REGISTER_BYTES (2ull << 30) /* the most that one call of the driver registers */
+
+/* As pfs_last_error(), for the functions of this header. */
+size_t pfs_gpu_last_error(char *to, size_t size);
+
+/* ---- device ---------------------------------------------------------------------------------------------------- */
+
+struct pfs_gpu;
+
+struct pfs_gpu_options {
+	uint32_t size;             /* sizeof(struct pfs_gpu_options); pfs_gpu_options_init sets it */
+	int32_t device;            /* ordinal of the CUDA device, whose primary context is used; default 0 */
+	const char *kernels;       /* "cuda", "ref", or NULL: $PFS_KERNELS, else cuda; default NULL */
+	uint32_t register_threads; /* of one registration, 1..64; default 4 */
+	uint32_t deadline_ms;      /* of waits that name none; default 30,000 */
+	uint64_t reserved[6];
+};
+
+void pfs_gpu_options_init(struct pfs_gpu_options *options);
+
+/* Opens a device: loads the driver and the kernels, takes PFS_GPU_STAGING_BYTES of its memory and starts the threads that submit
+ * work. @options may be NULL. The caller's, to be closed with pfs_gpu_close.
+ * -EINVAL (an option), -ENODEV (no driver, or no such device), -ENOTSUP (the driver or the device is too old, or this was
+ * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says). */
+int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret);
+
+/* Waits for all copies, takes every registration back and leaves NULL behind. All operations must have been ended with
+ * pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
+void pfs_gpu_close(struct pfs_gpu **gpu);
+
+struct pfs_gpu_info {
+	char kernels[8];             /* "cuda" or "ref" */
+	char device_name[64];
+	uint32_t compute_capability; /* 90 = 9.0; 0 with ref */
+	uint32_t driver_version;     /* 13000 = 13.0; 0 with ref */
+	uint32_t registrations;
+	uint32_t mps;                /* 1: the context belongs to a server of CUDA MPS; see docs/gpu.md */
+	uint64_t registered_bytes;
+	uint64_t staging_bytes;      /* memory of the device that is taken */
+	uint64_t submit_cpu_ns;      /* CPU time of the submitting threads so far */
+	uint64_t bytes_to_device, bytes_to_host; /* moved so far */
+	uint64_t copies[8];          /* by path: staged, bulk kernel, direct kernel, batched copies */
+	uint64_t reserved[6];
+};
+int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret);
+
+/* ---- registration ---------------------------------------------------------------------------------------------- */
+
+/* Tells how far it got; may come on another thread, one call at a time; must not call this library. */
+typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+
+/* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
+ * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
+ * 0.03 to 0.06 s a GiB. Called again it takes up what was granted since; what is registered already stays so and costs
+ * nothing. Memory that is mapped read-only is registered so, and only read from. After the daemon was restarted with other memory
+ * (pfs_session_info.remapped) the new one is registered; the old one stays until pfs_gpu_detach.
+ * Blocks as long as it takes. All or nothing is acknowledged: a range that cannot be registered is an error.
+ * -EINVAL (the session has no rank), -ENOMEM, -EIO, and what pfs_segments and pfs_segments_ack say. */
+int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context);
+
+/* Takes the registrations back that @session's attaching made. First end all copies of its plans: no operation of it may be under
+ * way, nor an attaching. Before pfs_close. */
+int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
+
+/* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
+ * generation) counts once more and costs nothing; another generation of the same place registers it anew. Memory that somebody registered
+ * already is accepted and left to them.
+ * -EINVAL (misaligned, empty, or overlapping another registration), -ENOMEM, -EIO. */
+int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
+/* Undoes one pfs_gpu_register. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it). */
+int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+/* One plane of all pages. A value holds its planes in order, packed. {base, stride, bytes} is enough where a page of a plane lies
+ * in one piece (layer_first, MLA, a whole page of page_first); docs/gpu.md writes down the common layouts. */
+struct pfs_gpu_plane {
+	uint64_t base;       /* address on the device of the plane of page 0 */
+	uint64_t stride;     /* from the plane of a page to that of the next; at least what it spans */
+	uint64_t bytes;      /* of the plane in a value: that of pages_per_value pages together */
+	uint64_t row_bytes;  /* 0: a page's bytes lie in one piece. Else in rows of so many */
+	uint64_t row_stride; /* from a row to the next, where row_bytes is not 0 */
+	uint32_t blocks;     /* 0 = 1: how often the page's tokens follow each other in it (page_head: once a head) */
+	uint32_t reserved;
+};
+
+/* Where the pages of one value class are on the device. */
+struct pfs_gpu_pool {
+	const struct pfs_gpu_plane *planes;
+	uint32_t plane_count;     /* 1..PFS_GPU_MAX_PLANES */
+	uint32_t page_limit;      /* page ids are below it */
+	uint32_t pages_per_value; /* 0 = 1: a value is so many pages of the device, one after another in each plane */
+	uint32_t value_tokens;    /* tokens of a value; 0: token ranges are not used */
+	uint64_t reserved[2];
+};
+
+/* Planes first..first+count-1, moved before those of the next part. */
+struct pfs_gpu_part {
+	uint32_t first_plane, plane_count;
+};
+
+#define PFS_GPU_URGENT 1u /* somebody waits: goes beside what is queued; meant for a few MiB */
+
+struct pfs_gpu_copy {
+	const struct pfs_gpu_pool *pool;
+	const uint64_t *values; /* [count]: their addresses here, as in pfs_blob.words + 2. All registered */
+	const uint32_t *pages;  /* [count * pages_per_value]: ids */
+	uint32_t count;         /* 1..PFS_GPU_MAX_VALUES */
+	uint32_t flags;         /* 0 or PFS_GPU_URGENT */
+	uint64_t token_from, token_to; /* only these of the values' tokens, counted through; token_to 0 = all */
+	const struct pfs_gpu_part *parts; /* NULL: all planes at once */
+	uint32_t part_count;    /* 0 with parts NULL */
+	uint32_t reserved0;
+	void *after;            /* event after which pages may be touched; NULL = at once. It must have been recorded */
+	uint64_t reserved[4];
+};
+
+struct pfs_gpu_op;
+
+/* Starts copying values to pages. Everything is checked before anything is submitted. Nothing of @copy is used after the return, except
+ * `after`. Does not wait for the device, unless it is urgent and has more than some ten thousand pieces. *ret is the caller's and is ended
+ * with pfs_gpu_end. The values must stay theirs (the plan must stay) until the operation is done. Operations are not ordered among
+ * themselves, of one direction neither: give the last event of one (pfs_gpu_event) as `after` of what is to follow it, or wait.
+ * -EINVAL, -E2BIG, -EOVERFLOW, -ERANGE (page id, token range), -EFAULT (a value is not registered, or leaves its registration),
+ * -EROFS (pfs_gpu_gather to memory that is read-only), -ENOMEM, -EIO (the device is lost: all calls say so from then on). */
+int pfs_gpu_scatter(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
+/* Starts copying pages to values, otherwise the same. Where two values are the same address, or planes overlap, what is left is
+ * undefined. */
+int pfs_gpu_gather(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
+
+/* Waits until all of it is done: 0. -ETIMEDOUT: not yet; the plan may not be given back. Any other error: it failed, and
+ * nothing of it is under way any more. */
+int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms);
+/* 0: done. -EAGAIN: not yet. Else how it failed. Never blocks. */
+int pfs_gpu_test(struct pfs_gpu_op *op);
+/* The event of part @part (0 without parts), for a stream of the engine to wait for. Waits until it was recorded, which is long before the
+ * copy is done. The event belongs to the operation. *ret is NULL with `ref`: the part is done. */
+int pfs_gpu_event(struct pfs_gpu_op *op, uint32_t part, uint32_t deadline_ms, void **ret);
+/* Ends an operation and leaves NULL behind; one that is still under way goes by itself when it is done. NULL inside is allowed. */
+void pfs_gpu_end(struct pfs_gpu_op **op);
+
+/* ---- ring windows ---------------------------------------------------------------------------------------------- */
+
+/* A window of the last frames in a ring of @capacity frames. The first @sink frames of all stay where they are; each later frame f
+ * is at sink + (f - sink + roll) mod (capacity - sink). As a pool: pages are frames, stride is a frame's bytes,
+ * pages_per_value the frames of a value. */
+struct pfs_gpu_ring {
+	uint32_t capacity; /* frames */
+	uint32_t sink;     /* below capacity */
+	uint64_t roll;     /* 0 = frame `sink` is right behind the sink */
+};
+
+/* Page ids of @count frames from @first on. -EINVAL, -ERANGE (more than fit at once). */
+int pfs_gpu_ring_pages(const struct pfs_gpu_ring *ring, uint64_t first, uint32_t count, uint32_t *pages);
+
+/* ---- whole requests -------------------------------------------------------------------------------------------- */
+
+/* Page ids of one class for a request: pages_per_value for each of its keys, or for each group where it is a state class. */
+struct pfs_gpu_pages {
+	const struct pfs_gpu_pool *pool;
+	const uint32_t *pages;
+};
+
+struct pfs_gpu_put_request {
+	const struct pfs_put_request *put;
+	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in put->class_mask */
+	void *after;                         /* as in struct pfs_gpu_copy */
+	uint32_t deadline_ms;                /* of the copies */
+	uint32_t reserved0;
+	uint64_t reserved[3];
+};
+
+struct pfs_gpu_put_result {
+	uint32_t new_values;       /* copied and published; the others were there */
+	uint32_t groups_committed, groups_refused, groups_lost, groups_pending;
+	uint32_t reserved0;
+	uint64_t bytes;
+	uint64_t reserved[3];
+};
+
+/* Stores a request: starts a put plan, copies the values that are new, waits, commits. When it returns, the pages may be written again and
+ * the plan has ended. If anything fails the plan is aborted, once its copies have drained. @status (may be NULL): the
+ * caller's array, PFS_GROUP_* of each group. *ret may be NULL.
+ * What pfs_put_start, pfs_gpu_gather and pfs_put_commit say, and -ETIMEDOUT: the device has not finished; the plan is aborted by
+ * this library when it has. */
+int pfs_gpu_put(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *request, uint32_t *status,
+	struct pfs_gpu_put_result *ret);
+
+struct pfs_gpu_get_request {
+	const struct pfs_get_request *get; /* NULL: `handle` is one that pfs_get_start gave, whose first key is at token
+	                                      `start`; it is consumed */
+	uint64_t handle, start;
+	uint64_t from, to;                 /* tokens to restore, on page boundaries; with `get` 0 = what is there above have.
+	                                      `to` is the boundary */
+	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in the class mask; pages for the keys from `start` on */
+	uint32_t class_count;                /* of that array */
+	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool */
+	void *after;
+	uint32_t deadline_ms;
+	uint32_t flags; /* 0 or PFS_GPU_URGENT */
+	uint64_t reserved[3];
+};
+
+struct pfs_gpu_get_result {
+	uint64_t restored_len; /* tokens that are on the device now, those in front of `from` counted; `from` or less: nothing */
+	uint64_t bytes;
+	uint32_t values;
+	uint32_t reserved0;
+	uint64_t reserved[3];
+};
+
+/* Fetches a request: looks up, makes a get plan, copies, waits, releases. Afterwards no plan and no handle of it is left.
+ * What pfs_get_start, pfs_get_transfer and pfs_gpu_scatter say, and -ETIMEDOUT: the device has not finished; the plan is released by
+ * this library when it has. After an error the bytes of the pages named mean nothing. */
+int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
+	struct pfs_gpu_get_result *ret);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

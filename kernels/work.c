@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations from their start to their end, and the threads that carry them.
+ */
+#include "kernels/work.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/check.h"
+#include "kernels/say.h"
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms)
+{
+	return now_ns(CLOCK_MONOTONIC) + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
+}
+
+bool work_news(struct pfs_gpu *gpu, uint64_t deadline_ns)
+{
+	struct timespec until = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
+
+	return pthread_cond_timedwait(&gpu->news, &gpu->lock, &until) != ETIMEDOUT;
+}
+
+/* ---- ends ----------------------------------------------------------------------------------------------------------- */
+
+static void op_free(struct pfs_gpu_op *op)
+{
+	struct backend *b = op->channel->gpu->backend;
+
+	for (uint32_t i = 0; op->events && op->shape && i < op->shape->part_count; i++)
+		if (op->events[i])
+			b->ops->event_free(b, op->events[i]);
+	free(op->events);
+	shape_free(op->shape);
+	free(op);
+}
+
+/* (lock) Out of the count; the device may be closed now. */
+static void forget_op(struct pfs_gpu *gpu)
+{
+	assert(gpu->ops > 0);
+	gpu->ops--;
+	pthread_cond_broadcast(&gpu->news);
+}
+
+static void note_end(struct pfs_gpu_op *op, int error)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+
+	if (!error)
+		gpu->moved[op->channel->to_device] += op->shape->bytes;
+	op->error = error;
+	if (error)
+		snprintf(op->why, sizeof(op->why), "%s", gpu_said());
+}
+
+/* Nothing of it is under way any more; @error 0, or what the calling thread has a sentence about. */
+static void op_end(struct pfs_gpu_op *op, int error)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+	op_ended ended;
+	void *context;
+	bool let_go;
+
+	registry_release(&gpu->registry, &op->spans);
+	pthread_mutex_lock(&gpu->lock);
+	note_end(op, error);
+	op->done = true;
+	ended = op->ended;
+	context = op->ended_context;
+	let_go = op->let_go;
+	pthread_cond_broadcast(&gpu->news);
+	pthread_mutex_unlock(&gpu->lock);
+	/* From here on it may be freed by its owner, unless it was let go. */
+	if (let_go)
+		op_free(op);
+	if (ended)
+		ended(context, error);
+	if (!let_go)
+		return;
+	pthread_mutex_lock(&gpu->lock);
+	forget_op(gpu);
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+void work_recorded(struct pfs_gpu_op *op)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+
+	pthread_mutex_lock(&gpu->lock);
+	op->recorded++;
+	pthread_cond_broadcast(&gpu->news);
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+	bool later;
+
+	pthread_mutex_lock(&gpu->lock);
+	later = !op->done;
+	if (later) {
+		op->ended = ended;
+		op->ended_context = context;
+	}
+	pthread_mutex_unlock(&gpu->lock);
+	return later;
+}
+
+/* ---- submitting ------------------------------------------------------------------------------------------------------ */
+
+/* (lock) */
+static void push(struct pfs_gpu_op *op, struct pfs_gpu_op ***end)
+{
+	op->next = NULL;
+	**end = op;
+	*end = &op->next;
+}
+
+/* (lock) */
+static struct pfs_gpu_op *pop(struct pfs_gpu_op **queue, struct pfs_gpu_op ***end)
+{
+	struct pfs_gpu_op *op = *queue;
+
+	if (op) {
+		*queue = op->next;
+		if (!op->next)
+			*end = queue;
+	}
+	return op;
+}
+
+static void note_lost(struct pfs_gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->lock);
+	if (!gpu->lost)
+		snprintf(gpu->why_lost, sizeof(gpu->why_lost), "%s", gpu_said());
+	gpu->lost = true;
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+/* Waits for what is under way on all lanes of @c. The sentence of the failure that led here stays. */
+static void drain(struct channel *c)
+{
+	char why[256];
+
+	snprintf(why, sizeof(why), "%s", gpu_said());
+	if (submit_drain(c))
+		note_lost(c->gpu);
+	gpu_say(EIO, "%s", why);
+}
+
+/* The calling thread submits for @c. */
+static void carry(struct channel *c, struct pfs_gpu_op *op)
+{
+	struct pfs_gpu *gpu = c->gpu;
+	uint64_t began = now_ns(CLOCK_THREAD_CPUTIME_ID);
+	int r = submit_op(c, op);
+
+	if (r)
+		drain(c);
+	pthread_mutex_lock(&gpu->lock);
+	gpu->submit_cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - began;
+	if (!r) {
+		push(op, &c->reap_end);
+		pthread_cond_broadcast(&c->work);
+	}
+	pthread_mutex_unlock(&gpu->lock);
+	if (r)
+		op_end(op, r);
+}
+
+static void *submitter_main(void *context)
+{
+	struct channel *c = context;
+	const struct sched_param none = {0};
+	struct pfs_gpu_op *op;
+
+	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none); /* best effort */
+	pthread_mutex_lock(&c->gpu->lock);
+	for (;;) {
+		op = pop(&c->queue, &c->queue_end);
+		if (!op && c->gpu->closing)
+			break;
+		if (!op) {
+			pthread_cond_wait(&c->work, &c->gpu->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&c->gpu->lock);
+		carry(c, op);
+		pthread_mutex_lock(&c->gpu->lock);
+	}
+	pthread_mutex_unlock(&c->gpu->lock);
+	return NULL;
+}
+
+static int finish(struct channel *c, struct pfs_gpu_op *op)
+{
+	struct backend *b = c->gpu->backend;
+	int r = b->ops->event_finish(b, op->events[op->shape->part_count - 1]);
+
+	if (r) /* CUDA's errors of work are sticky */
+		note_lost(c->gpu);
+	return r;
+}
+
+static void *reaper_main(void *context)
+{
+	struct channel *c = context;
+	struct pfs_gpu_op *op;
+
+	pthread_mutex_lock(&c->gpu->lock);
+	for (;;) {
+		op = pop(&c->reap, &c->reap_end);
+		if (!op && c->gpu->closing)
+			break;
+		if (!op) {
+			pthread_cond_wait(&c->work, &c->gpu->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&c->gpu->lock);
+		op_end(op, finish(c, op));
+		pthread_mutex_lock(&c->gpu->lock);
+	}
+	pthread_mutex_unlock(&c->gpu->lock);
+	return NULL;
+}
+
+int work_threads_start(struct pfs_gpu *gpu)
+{
+	int r = 0;
+
+	for (int i = 0; i < CHANNELS && !r; i++) {
+		struct channel *c = &gpu->channels[i];
+
+		c->queue_end = &c->queue;
+		c->reap_end = &c->reap;
+		pthread_cond_init(&c->work, NULL);
+		if (!c->urgent) {
+			r = pthread_create(&c->submitter, NULL, submitter_main, c);
+			c->submitter_runs = !r;
+		}
+		if (!r) {
+			r = pthread_create(&c->reaper, NULL, reaper_main, c);
+			c->reaper_runs = !r;
+		}
+	}
+	return r ? gpu_say(r, "no thread for a channel: %s", strerror(r)) : 0;
+}
+
+void work_threads_stop(struct pfs_gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->lock);
+	while (gpu->ops > 0 || gpu->aftermaths)
+		pthread_cond_wait(&gpu->news, &gpu->lock);
+	gpu->closing = true;
+	for (int i = 0; i < CHANNELS; i++)
+		if (gpu->channels[i].queue_end)
+			pthread_cond_broadcast(&gpu->channels[i].work);
+	pthread_mutex_unlock(&gpu->lock);
+	for (int i = 0; i < CHANNELS; i++) {
+		struct channel *c = &gpu->channels[i];
+
+		if (c->submitter_runs)
+			pthread_join(c->submitter, NULL);
+		if (c->reaper_runs)
+			pthread_join(c->reaper, NULL);
+		if (c->queue_end)
+			pthread_cond_destroy(&c->work);
+	}
+}
+
+/* ---- starts ----------------------------------------------------------------------------------------------------------- */
+
+static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op *op)
+{
+	struct backend *b = gpu->backend;
+	int r = shape_make(copy, &op->shape);
+
+	if (r)
+		return r;
+	op->events = calloc(op->shape->part_count, sizeof(struct gpu_event *));
+	if (!op->events)
+		return gpu_say(ENOMEM, "no memory for %u events", op->shape->part_count);
+	for (uint32_t i = 0; i < op->shape->part_count && !r; i++)
+		r = b->ops->event_new(b, &op->events[i]);
+	return r;
+}
+
+/* (lock) */
+static int admit(struct pfs_gpu *gpu)
+{
+	if (gpu->lost)
+		return gpu_say(EIO, "the device is lost, it has to be opened anew: %s", gpu->why_lost);
+	gpu->ops++;
+	return 0;
+}
+
+/* The caller submits, one at a time. */
+static void carry_urgent(struct channel *c, struct pfs_gpu_op *op)
+{
+	struct pfs_gpu *gpu = c->gpu;
+
+	pthread_mutex_lock(&gpu->lock);
+	while (c->taken) /* whoever has it submits, and waits for mirrors at most */
+		pthread_cond_wait(&gpu->news, &gpu->lock);
+	c->taken = true;
+	pthread_mutex_unlock(&gpu->lock);
+	carry(c, op);
+	pthread_mutex_lock(&gpu->lock);
+	c->taken = false;
+	pthread_cond_broadcast(&gpu->news);
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret)
+{
+	enum channel_number number = to_device ? CHANNEL_IN : CHANNEL_OUT;
+	struct pfs_gpu_op *op;
+	struct channel *c;
+	int r = check_copy(copy);
+
+	if (r)
+		return r;
+	if (copy->flags & PFS_GPU_URGENT)
+		number = to_device ? CHANNEL_IN_URGENT : CHANNEL_OUT_URGENT;
+	c = &gpu->channels[number];
+	op = calloc(1, sizeof(*op));
+	if (!op)
+		return gpu_say(ENOMEM, "no memory for an operation");
+	op->channel = c;
+	op->forced = forced;
+	op->after = copy->after;
+	r = op_make(gpu, copy, op);
+	if (!r)
+		r = registry_claim(&gpu->registry, copy->values, copy->count, pool_value_bytes(copy->pool), !to_device, &op->spans);
+	pthread_mutex_lock(&gpu->lock);
+	if (!r)
+		r = admit(gpu);
+	if (!r && !c->urgent) {
+		push(op, &c->queue_end);
+		pthread_cond_broadcast(&c->work);
+	}
+	pthread_mutex_unlock(&gpu->lock);
+	if (r) {
+		registry_release(&gpu->registry, &op->spans);
+		op_free(op);
+		return r;
+	}
+	*ret = op;
+	if (c->urgent)
+		carry_urgent(c, op);
+	return 0;
+}
+
+int pfs_gpu_scatter(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret)
+{
+	return work_start(gpu, copy, true, -1, ret);
+}
+
+int pfs_gpu_gather(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret)
+{
+	return work_start(gpu, copy, false, -1, ret);
+}
+
+/* ---- questions ---------------------------------------------------------------------------------------------------------- */
+
+/* (lock) */
+static int outcome(const struct pfs_gpu_op *op)
+{
+	return op->error ? gpu_say(-op->error, "%s", op->why) : 0;
+}
+
+int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+	uint64_t until = work_deadline(gpu, deadline_ms);
+	bool in_time = true;
+	int r;
+
+	pthread_mutex_lock(&gpu->lock);
+	while (!op->done && in_time)
+		in_time = work_news(gpu, until);
+	r = op->done ? outcome(op) : gpu_say(ETIMEDOUT, "a copy of %llu bytes is still under way", (unsigned long long)op->shape->bytes);
+	pthread_mutex_unlock(&gpu->lock);
+	return r;
+}
+
+int pfs_gpu_test(struct pfs_gpu_op *op)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+	int r;
+
+	pthread_mutex_lock(&gpu->lock);
+	r = op->done ? outcome(op) : -EAGAIN;
+	pthread_mutex_unlock(&gpu->lock);
+	return r;
+}
+
+int pfs_gpu_event(struct pfs_gpu_op *op, uint32_t part, uint32_t deadline_ms, void **ret)
+{
+	struct pfs_gpu *gpu = op->channel->gpu;
+	uint64_t until = work_deadline(gpu, deadline_ms);
+	bool in_time = true;
+	int r;
+
+	if (part >= op->shape->part_count)
+		return gpu_say(ERANGE, "part %u of a copy that has %u", part, op->shape->part_count);
+	pthread_mutex_lock(&gpu->lock);
+	while (op->recorded <= part && !op->done && in_time)
+		in_time = work_news(gpu, until);
+	if (op->recorded > part)
+		r = 0;
+	else
+		r = op->done ? outcome(op) : gpu_say(ETIMEDOUT, "part %u is not submitted yet", part);
+	pthread_mutex_unlock(&gpu->lock);
+	if (!r)
+		*ret = gpu->backend->ops->event_handle(op->events[part]);
+	return r;
+}
+
+void pfs_gpu_end(struct pfs_gpu_op **ended)
+{
+	struct pfs_gpu_op *op = *ended;
+	struct pfs_gpu *gpu;
+	bool done;
+
+	if (!op)
+		return;
+	*ended = NULL;
+	gpu = op->channel->gpu;
+	pthread_mutex_lock(&gpu->lock);
+	op->let_go = true;
+	done = op->done;
+	pthread_mutex_unlock(&gpu->lock);
+	if (!done) /* whoever ends it frees it */
+		return;
+	op_free(op);
+	pthread_mutex_lock(&gpu->lock);
+	forget_op(gpu);
+	pthread_mutex_unlock(&gpu->lock);
+}

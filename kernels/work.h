@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device with its operations and the threads that submit and end them.
+ *
+ * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
+ * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. What a channel submits with - lanes, slots,
+ * mirrors - belongs to whoever submits: the thread, or the caller that has `taken`.
+ *
+ * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
+ */
+#ifndef PREFIXFS_KERNELS_WORK_H
+#define PREFIXFS_KERNELS_WORK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kernels/paths.h"
+#include "kernels/registry.h"
+#include "kernels/shape.h"
+#include "kernels/stage.h"
+
+#define MIRRORS 16u /* tables on their way, of each channel */
+
+#define COPY_LANES 2u /* of a channel at most */
+
+/* How the ring is used. The library has one answer (tuning_init); benchmarks and tests try others. */
+struct gpu_tuning {
+	uint32_t slots;           /* that a direction's half of the ring is cut into: 2..STAGE_MAX_SLOTS */
+	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
+	bool turns;               /* a lane's copies wait for those given to the other one before */
+	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
+	uint64_t gap;             /* between values, that is copied rather than cut out: 0..STAGE_MAX_GAP */
+	bool kernels_first;       /* struct backend_needs */
+	bool prefer_overlap, fetch_tables; /* struct backend */
+	uint32_t blocks[KERNELS]; /* that a kernel gets at most; 0: the backend's choice */
+};
+
+void tuning_init(struct gpu_tuning *tuning);
+
+/* A piece of the ring, with tables for the kernel that works on it. Urgent channels have the tables alone. */
+struct slot {
+	uint64_t data, tables;   /* on the device */
+	struct gpu_event *full;  /* the first of the two steps of what passes is done */
+	struct gpu_event *empty; /* both are */
+	uint64_t columns_of;     /* number of the rectangle whose columns its tables hold; 0 = none */
+};
+
+struct mirror {
+	uint8_t *tables;
+	struct gpu_event *uploaded;
+	bool used;
+};
+
+struct channel {
+	struct pfs_gpu *gpu;
+	bool to_device, urgent;
+	enum lane copies[COPY_LANES], kernels; /* all the same one where it is urgent */
+	enum lane last; /* that ends what passes: kernels to the device, copies back */
+	uint32_t copy_lanes, slot_count, mirror_count;
+	uint64_t slot_bytes;
+
+	/* whoever submits */
+	struct slot slots[STAGE_MAX_SLOTS];
+	struct mirror mirrors[MIRRORS];
+	struct gpu_event *join[COPY_LANES + 1];
+	struct gpu_event *passed[COPY_LANES]; /* what a copy lane was given last */
+	struct merger *merger;
+	uint64_t *stand_ins;       /* [rows of a slot] */
+	struct stretch *stretches; /* [SHAPE_MAX_COLUMNS] */
+	uint64_t rects;            /* submitted so far: numbers them */
+	uint32_t next_slot, next_mirror, next_copy;
+
+	/* gpu->lock */
+	bool taken; /* urgent: a caller submits */
+	struct pfs_gpu_op *queue, **queue_end;
+	struct pfs_gpu_op *reap, **reap_end;
+	pthread_cond_t work;
+	pthread_t submitter, reaper;
+	bool submitter_runs, reaper_runs;
+};
+
+enum channel_number {
+	CHANNEL_IN,
+	CHANNEL_OUT,
+	CHANNEL_IN_URGENT,
+	CHANNEL_OUT_URGENT,
+	CHANNELS,
+};
+
+/* The last to end tells. */
+typedef void (*op_ended)(void *context, int error);
+
+struct pfs_gpu_op {
+	struct channel *channel;
+	struct shape *shape;
+	struct spans spans;
+	void *after;
+	int forced; /* enum gpu_path, or -1 */
+	struct gpu_event **events; /* [part_count] */
+	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
+
+	/* gpu->lock */
+	struct pfs_gpu_op *next; /* in a queue */
+	uint32_t recorded;       /* parts whose event is */
+	bool done, let_go;       /* let_go: nobody asks any more */
+	int error;               /* once done */
+	char why[256];
+	op_ended ended;
+	void *ended_context;
+};
+
+struct attached;
+struct aftermath;
+
+struct pfs_gpu {
+	struct backend *backend;
+	struct registry registry;
+	uint32_t register_threads, deadline_ms;
+	struct gpu_tuning tuning;
+	struct channel channels[CHANNELS];
+
+	pthread_mutex_t lock; /* guards what follows and what structs above say */
+	pthread_cond_t news;  /* an operation is recorded or done, a channel is not taken any more */
+	uint32_t ops;         /* not yet freed */
+	bool closing;
+	bool lost;
+	char why_lost[256];
+	uint64_t submit_cpu_ns, moved[2]; /* moved[1]: to the device */
+	uint64_t paths[PATHS]; /* rectangles; atomic, without the lock */
+	struct attached *attached;
+	struct aftermath *aftermaths; /* plans that are given back when their copies end */
+};
+
+/* ---- submit.c: whoever submits, without locks -------------------------------------------------------------------- */
+
+int channel_init(struct channel *channel, struct pfs_gpu *gpu, enum channel_number number, uint64_t *staging, uint8_t **mirror);
+void channel_deinit(struct channel *channel);
+/* Bytes of staging memory and of the mirror that all channels need. */
+struct backend_needs channels_need(void);
+/* Submits all of @op; work_recorded is told of each part. After a failure both lanes are to be drained. */
+int submit_op(struct channel *channel, struct pfs_gpu_op *op);
+/* After a failure: waits for all lanes of the channel. The error that their work has met, if any. */
+int submit_drain(struct channel *channel);
+
+/* ---- work.c ------------------------------------------------------------------------------------------------------- */
+
+/* pfs_gpu_scatter and pfs_gpu_gather, with a path of the caller's choice (@forced, or -1), which is not taken where it is
+ * impossible. */
+int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret);
+/* The event of the next part is recorded. */
+void work_recorded(struct pfs_gpu_op *op);
+/* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
+bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
+int work_threads_start(struct pfs_gpu *gpu);
+/* Waits for all operations, then for the threads. */
+void work_threads_stop(struct pfs_gpu *gpu);
+/* Waits for news until @deadline_ns (CLOCK_MONOTONIC); false: it has passed. With gpu->lock. */
+bool work_news(struct pfs_gpu *gpu, uint64_t deadline_ns);
+/* CLOCK_MONOTONIC in @deadline_ms (0 = the device's default). */
+uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms);
+
+#endif

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole requests through libprefixfs-gpu and a daemon, on ordinary memory."""
+import ctypes
+import json
+import mmap
+import os
+import subprocess
+import time
+
+import pytest
+
+LAYOUT = {"version": 1, "memory": {"floor": 8 << 20}, "identity": {"model": "gpu"}, "world": 1, "page_tokens": 64,
+          "classes": [{"name": "kv", "kind": "dense", "planes": [
+              {"name": "a", "bytes": 1168}, {"name": "b", "bytes": 4096}, {"name": "c", "bytes": 2048}]},
+              {"name": "state", "kind": "state", "planes": [{"name": "s", "bytes": 10000}]}]}
+
+
+@pytest.fixture
+def namespace(daemon):
+    path = os.path.join(daemon("--memory=32M").mount, "ns/g")
+    os.mkdir(path)
+    with open(os.path.join(path, "layout"), "w", encoding="utf-8") as f:
+        json.dump(LAYOUT, f)
+    return path
+
+
+def stats(namespace):
+    with open(os.path.join(namespace, "stats"), encoding="utf-8") as f:
+        return dict(text.split() for text in f)
+
+
+def test_put_get_and_their_failures(program, namespace):
+    out = subprocess.run([program("tests/scenario/client_gpu"), namespace], capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+
+
+def test_killed_with_copies_under_way(program, namespace, slower):
+    client = subprocess.run([program("tests/scenario/client_gpu"), namespace], check=False)
+    assert client.returncode == 0
+    client = subprocess.Popen([program("tests/scenario/client_gpu"), namespace, "hang"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline() == "hanging\n"
+        held = stats(namespace)
+        assert held["put_plans"] == "1" and held["get_plans"] == "1"
+    finally:
+        client.kill()
+        client.wait()
+    until = time.monotonic() + 10 * slower
+    names = ("sessions", "put_plans", "get_plans", "handles", "pins", "slots_prepared", "slots_quarantined")
+    while any(stats(namespace)[name] != "0" for name in names) and time.monotonic() < until:
+        time.sleep(0.02)
+    left = stats(namespace)
+    assert {name: left[name] for name in names} == {name: "0" for name in names}
+
+
+class Plane(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_uint64), ("stride", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("row_bytes", ctypes.c_uint64),
+                ("row_stride", ctypes.c_uint64), ("blocks", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+
+
+class Pool(ctypes.Structure):
+    _fields_ = [("planes", ctypes.POINTER(Plane)), ("plane_count", ctypes.c_uint32), ("page_limit", ctypes.c_uint32),
+                ("pages_per_value", ctypes.c_uint32), ("value_tokens", ctypes.c_uint32), ("reserved", ctypes.c_uint64 * 2)]
+
+
+class Copy(ctypes.Structure):
+    _fields_ = [("pool", ctypes.POINTER(Pool)), ("values", ctypes.POINTER(ctypes.c_uint64)),
+                ("pages", ctypes.POINTER(ctypes.c_uint32)), ("count", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("token_from", ctypes.c_uint64), ("token_to", ctypes.c_uint64), ("parts", ctypes.c_void_p),
+                ("part_count", ctypes.c_uint32), ("reserved0", ctypes.c_uint32), ("after", ctypes.c_void_p),
+                ("reserved", ctypes.c_uint64 * 4)]
+
+
+def test_from_python(build, monkeypatch):
+    """The library as an engine's Python calls it: one page of two planes out of a pool, and back to another page."""
+    monkeypatch.setenv("PFS_KERNELS", "ref")
+    try:
+        gpu = ctypes.CDLL(os.path.join(build, "kernels/libprefixfs-gpu.so"))
+    except OSError as error:  # a sanitizer wants to be there first
+        pytest.skip(str(error))
+    device, op = ctypes.c_void_p(), ctypes.c_void_p()
+    assert gpu.pfs_gpu_open(None, ctypes.byref(device)) == 0
+    memory = mmap.mmap(-1, 8192)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert gpu.pfs_gpu_register(device, ctypes.c_void_p(address), ctypes.c_uint64(8192), ctypes.c_uint64(1)) == 0
+    tensors = [ctypes.create_string_buffer(os.urandom(4 * 512), 4 * 512) for _ in range(2)]
+    before = [tensor.raw for tensor in tensors]
+    planes = (Plane * 2)(*[Plane(ctypes.addressof(tensor), 512, 512) for tensor in tensors])
+    if any(plane.base % 16 for plane in planes):
+        pytest.skip("ctypes aligned its memory to less than 16 bytes")
+    pool = Pool(planes, 2, 4)
+    for move, page in ((gpu.pfs_gpu_gather, 1), (gpu.pfs_gpu_scatter, 3)):
+        copy = Copy(ctypes.pointer(pool), (ctypes.c_uint64 * 1)(address), (ctypes.c_uint32 * 1)(page), 1)
+        assert move(device, ctypes.byref(copy), ctypes.byref(op)) == 0
+        assert gpu.pfs_gpu_wait(op, 0) == 0
+        gpu.pfs_gpu_end(ctypes.byref(op))
+    assert memory[:1024] == before[0][512:1024] + before[1][512:1024]
+    for tensor, old in zip(tensors, before):
+        assert tensor.raw == old[:1536] + old[512:1024]
+    copy.count = 0
+    why = ctypes.create_string_buffer(200)
+    assert gpu.pfs_gpu_gather(device, ctypes.byref(copy), ctypes.byref(op)) == -22
+    gpu.pfs_gpu_last_error(why, ctypes.c_size_t(200))
+    assert why.value == b"a copy has no values or no pages"
+    gpu.pfs_gpu_close(ctypes.byref(device))
+    del planes, pool, copy
