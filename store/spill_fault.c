@@ -37,7 +37,7 @@ static void note_failure(struct tiering *t, int error, bool read)
 	uint64_t now = clock_now_ns();
 
 	t->error = -error;
-	if (!read) {
+	if (!read && now >= t->retry_ns) { /* those that were under way together fail together: one pause */
 		t->retry_pause_ns = t->retry_pause_ns * 2 < SPILL_PAUSE_MIN ? SPILL_PAUSE_MIN : t->retry_pause_ns * 2;
 		t->retry_pause_ns = t->retry_pause_ns > SPILL_PAUSE_MAX ? SPILL_PAUSE_MAX : t->retry_pause_ns;
 		t->retry_ns = now + t->retry_pause_ns;

@@ -833,7 +833,8 @@ static bool prefix_take(void *context, const struct catalogue_row *row)
 	struct world_row *to = &p->rows[p->ids++];
 
 	to->row = *row;
-	memcpy(to->keys, row->keys, row->pages * sizeof(*row->keys));
+	if (row->pages) /* a row that was trimmed to nothing may come without keys */
+		memcpy(to->keys, row->keys, row->pages * sizeof(*row->keys));
 	if (row->alias)
 		memcpy(to->alias, row->alias, row->alias_count * sizeof(*row->alias));
 	if (row->absent)

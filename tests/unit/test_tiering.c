@@ -390,6 +390,24 @@ static void test_no_space(void **state)
 	world_close(w);
 }
 
+/* Writes under way at the same time fail together: that is one failure, and the disk is tried again soon. */
+static void test_failures_at_once(void **state)
+{
+	(void)state;
+	world_open(w, &plain);
+	for (unsigned i = 0; i < 20; i++)
+		tiering_result(w->t, -ENOSPC, false);
+	world_lock(w);
+	assert_in_range(w->t->retry_pause_ns, 100000000, 1600000000); /* 30 s, if each of them made it longer */
+	assert_int_equal(w->t->error, ENOSPC);
+	world_unlock(w);
+	tiering_result(w->t, 0, false);
+	world_lock(w);
+	assert_int_equal(w->t->retry_pause_ns, 0);
+	world_unlock(w);
+	world_close(w);
+}
+
 /* A disk that fails is closed: places go, memory evicts as it does without one. */
 static void test_closed(void **state)
 {
@@ -754,6 +772,7 @@ int main(void)
 		cmocka_unit_test(test_reset),
 		cmocka_unit_test(test_whole),
 		cmocka_unit_test(test_no_space),
+		cmocka_unit_test(test_failures_at_once),
 		cmocka_unit_test(test_closed),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_expiry),
