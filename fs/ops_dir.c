@@ -270,6 +270,8 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		r = remove_namespace(fs, name, &why);
 	} else if (!r)
 		r = -EPERM;
+	if (r == -ENOENT && connection_resent() && dir.node.kind == NODE_NAMESPACES)
+		namespaces_removed_before(fs->namespaces, name);
 	if (why.error)
 		log_info("rmdir %s: %s", name, why.text);
 	look_end(&look);
