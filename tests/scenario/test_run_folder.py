@@ -91,6 +91,16 @@ def test_a_start_that_fails_leaves_the_reason_of_the_end_before(daemon):
         assert f.read().startswith("reason: signal 9")
 
 
+def test_a_run_folder_in_the_mount_is_refused(daemon):
+    """The daemon would look for its files in its own mount, and wait for itself."""
+    d = daemon(start=False)
+    for run, said in (d.mount, "is the mount point"), (d.path("run"), f"lies below the mount point {d.mount}"):
+        d.options[d.options.index("--run-dir") + 1] = run
+        assert refusal(d) == f"prefixfsd: run_dir: {run} {said}; its files need a folder elsewhere\n"
+        assert os.listdir(d.mount) == []
+        d.options[d.options.index("--run-dir") + 1] = d.run
+
+
 def fill(folder):
     """A file there that leaves no room for another byte."""
     path = os.path.join(folder, "filler")
