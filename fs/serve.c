@@ -273,6 +273,7 @@ static int open_memory(struct fs *fs, struct why *why)
 
 	if (r == -ECONNRESET) { /* nobody else takes the mount away */
 		atomic_store(&fs->orphaned, true);
+		log_by_itself();
 		mount_remove(fs->config, fs->device, true);
 	}
 	if (r)
@@ -341,6 +342,8 @@ static bool may_go_on(void *context, uint64_t done, uint64_t goal)
 		if (m.kind == KEEPER_STOP && m.number)
 			atomic_store(&fs->hurry, true);
 	}
+	if (!r)
+		log_by_itself();
 	return r == -EAGAIN && !atomic_load(&fs->hurry);
 }
 
