@@ -158,8 +158,8 @@ static void add_phase(struct text *t, const struct will *w)
 
 	if (phase == WILL_ADOPTING)
 		add(t, "phase: adopting %.*s %" PRIu64 "/%" PRIu64 "\n", (int)strnlen(w->space, sizeof(w->space)), w->space,
-			atomic_load_explicit(&w->adopted_done, memory_order_relaxed),
-			atomic_load_explicit(&w->adopted_goal, memory_order_relaxed));
+			atomic_load_explicit(&w->done, memory_order_relaxed),
+			atomic_load_explicit(&w->goal, memory_order_relaxed));
 	else if (phase >= WILL_STARTING && phase <= WILL_ENDING)
 		add(t, "phase: %s\n", names[phase]);
 }

@@ -231,8 +231,8 @@ static void test_text_of_an_early_death(void **state)
 	f.will = &will;
 	memset(will.space, 'n', sizeof(will.space)); /* no end of its own */
 	atomic_store(&will.phase, WILL_ADOPTING);
-	atomic_store(&will.adopted_done, 17);
-	atomic_store(&will.adopted_goal, 400);
+	atomic_store(&will.done, 17);
+	atomic_store(&will.goal, 400);
 	last_exit_text(&f, "exit status 1", NOON, text);
 	const char *phase = strstr(text, "phase: adopting nnn");
 	assert_non_null(phase);
