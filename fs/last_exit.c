@@ -91,6 +91,10 @@ static void reason_of_kill(const struct last_exit_facts *f, char *reason)
 	add(&t, "killed by the kernel for want of memory%s", f->populating ? " while it populated memory" : "");
 	if (f->memory_limit)
 		add(&t, ", of which there are %" PRIu64 " MiB", f->memory_limit >> 20);
+	if (f->memory_limit && f->memory_from[0])
+		add(&t, " (%.150s)", f->memory_from);
+	if (f->memory)
+		add(&t, "; memory is %" PRIu64 " MiB", f->memory >> 20);
 }
 
 static void reason_of_parent(const struct last_exit_facts *f, char *reason)

@@ -60,6 +60,7 @@ static void gather_facts(
 		.oom_before = s->oom_kills,
 		.oom_after = memory_limit_kills(""),
 		.memory_limit = limit.bytes == UINT64_MAX ? 0 : limit.bytes,
+		.memory = p->config->memory,
 		.will = p->will,
 		.lines = lines,
 		.line_count = end - first,
@@ -69,6 +70,7 @@ static void gather_facts(
 		.sessions = kept_count(&p->kept, "session"),
 		.spaces = kept_count(&p->kept, "segment"),
 	};
+	memcpy(ret->memory_from, limit.from, sizeof(ret->memory_from));
 	for (unsigned i = first; i < end; i++)
 		lines[i - first] = s->lines[i % PARENT_LAST_LINES];
 }
