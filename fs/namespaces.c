@@ -636,6 +636,19 @@ void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 		note_unclaimed(n, heirlooms);
 }
 
+/* Does a client of before the last death still hold something of it, as one that has it open does? What was asked of the predecessor, and is
+ * sent again, may be half done: that ends. */
+static int check_remnants(struct space *space, const char *name, struct why *why)
+{
+	struct space_report report;
+
+	space_report(space, &report);
+	if (!report.remnant_slots || connection_resent())
+		return 0;
+	return why_set(why, EBUSY, "%" PRIu64 " slots of namespace %s are kept for clients of before the last death of the serving process",
+		report.remnant_slots, name);
+}
+
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 {
 	struct space *space = NULL;
@@ -658,7 +671,9 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 	lock_drop(&n->lock);
 	if (!space)
 		return r;
-	r = host_space_remove(n->fs->host, name, why);
+	r = check_remnants(space, name, why);
+	if (!r)
+		r = host_space_remove(n->fs->host, name, why);
 	if (!r) {
 		uint32_t serial = space_serial(space);
 

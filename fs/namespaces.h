@@ -64,7 +64,7 @@ void namespaces_removed_before(struct namespaces *namespaces, const char *name);
 /* mkdir. EEXIST, ENOSPC (as many as there may be), and what host_check_name refuses. */
 int namespaces_make(struct namespaces *namespaces, const char *name, const struct space_access *access,
 		    uint64_t *number, struct why *why);
-/* rmdir. ENOENT, EBUSY while sessions are open or the layout is being judged. */
+/* rmdir. ENOENT, EBUSY while sessions are open, slots are kept for those of before (store/remnants.h), or the layout is being judged. */
 int namespaces_remove(struct namespaces *namespaces, const char *name, struct why *why);
 /* chmod, chown. Of a live one it is first written to the run folder, since after a death what lies there counts: where that fails, its errno,
  * and nothing is changed. */
