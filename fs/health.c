@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/dropped.h"
 #include "fs/log.h"
 #include "fs/watch.h"
 #include "store/base/clock.h"
@@ -81,7 +82,7 @@ bool health_dropped_is_degraded(const struct fs *fs, bool named, char text[EVENT
 	unsigned n = 0;
 
 	text[0] = 0;
-	for (; namespaces_dropped(fs->namespaces, n, sentence); n++)
+	for (; dropped_get(namespaces_dropped(fs->namespaces), n, sentence); n++)
 		if (named)
 			add_reason(text, "%s", sentence);
 	if (n && !named)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fs/connection.h"
+#include "fs/dropped.h"
 #include "fs/inheritance.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
@@ -56,11 +57,7 @@ struct namespaces {
 	bool writing; /* somebody has the turn to write to the run folder */
 	uint64_t before; /* constant: the last number of an earlier serving process */
 	unsigned count;  /* not free */
-	unsigned dropped_count;
-	struct dropped {
-		char name[HOST_MAX_NAME + 1];
-		char text[EVENT_TEXT_BYTES];
-	} dropped[HOST_MAX_SPACES];
+	struct dropped dropped; /* has a lock of its own */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -73,6 +70,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 	n->fs = fs;
 	n->before = atomic_load_explicit(&fs->will->namespaces, memory_order_relaxed);
 	lock_init(&n->lock, LOCK_QUEUE);
+	dropped_init(&n->dropped);
 	lock_cond_init(&n->turn);
 	return n;
 }
@@ -96,6 +94,7 @@ void namespaces_free(struct namespaces **np)
 	}
 	lock_cond_destroy(&n->turn);
 	lock_destroy(&n->lock);
+	dropped_deinit(&n->dropped);
 	free(n);
 }
 
@@ -335,7 +334,7 @@ int namespaces_make(
 	if (!r)
 		r = add(n, name, access, NULL, number, why);
 	if (!r)
-		namespaces_removed_before(n, name);
+		dropped_forget(&n->dropped, name);
 	return r;
 }
 
@@ -433,31 +432,6 @@ static bool is_there(struct namespaces *n, const char *name)
 	return there;
 }
 
-/* ---- memory that was dropped ----------------------------------------------------------------------------------- */
-
-static struct dropped *dropped_of(struct namespaces *n, const char *name)
-{
-	lock_assert_held(&n->lock);
-	for (unsigned i = 0; i < n->dropped_count; i++)
-		if (!strcmp(n->dropped[i].name, name))
-			return &n->dropped[i];
-	return NULL;
-}
-
-/* @text: why. */
-static void note_dropped(struct namespaces *n, const char *name, const char *text)
-{
-	struct dropped one;
-
-	snprintf(one.name, sizeof(one.name), "%s", name);
-	snprintf(one.text, sizeof(one.text), "the memory of namespace %s was dropped: %s", name, text);
-	log_error("%s", one.text);
-	lock_take(&n->lock);
-	if (n->dropped_count < HOST_MAX_SPACES)
-		n->dropped[n->dropped_count++] = one;
-	lock_drop(&n->lock);
-}
-
 /* What is held and no file of the run folder led to. Those whose file did not say enough were told of. */
 static void note_unclaimed(struct namespaces *n, const struct heirlooms *heirlooms)
 {
@@ -466,37 +440,13 @@ static void note_unclaimed(struct namespaces *n, const struct heirlooms *heirloo
 	for (uint32_t i = 0; i < heirlooms->space_count; i++) {
 		const struct heirloom_space *s = &heirlooms->spaces[i];
 
-		lock_take(&n->lock);
-		bool told = s->taken || dropped_of(n, s->name);
-		lock_drop(&n->lock);
-		if (told)
+		if (s->taken || dropped_is_noted(&n->dropped, s->name))
 			continue;
 		space_file_path(&n->fs->dir, s->name, path);
 		snprintf(text, sizeof(text), "%s is missing", path);
-		note_dropped(n, s->name, text);
+		dropped_note(&n->dropped, s->name, text);
 	}
 }
-
-bool namespaces_dropped(struct namespaces *n, unsigned i, char text[EVENT_TEXT_BYTES])
-{
-	lock_take(&n->lock);
-	bool there = i < n->dropped_count;
-	if (there)
-		memcpy(text, n->dropped[i].text, EVENT_TEXT_BYTES);
-	lock_drop(&n->lock);
-	return there;
-}
-
-void namespaces_removed_before(struct namespaces *n, const char *name)
-{
-	lock_take(&n->lock);
-	struct dropped *one = dropped_of(n, name);
-	if (one)
-		*one = n->dropped[--n->dropped_count];
-	lock_drop(&n->lock);
-}
-
-/* ---- restoring --------------------------------------------------------------------------------------------------- */
 
 /* What the disk holds, until all of it is known. */
 struct found {
@@ -624,7 +574,7 @@ void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 			continue;
 		bool adopted = false;
 		if (restore_one(n, heirlooms, e->d_name, &adopted, &why))
-			note_dropped(n, e->d_name, why.text);
+			dropped_note(&n->dropped, e->d_name, why.text);
 		else if (!adopted)
 			log_info("namespace %s is made again%s", e->d_name,
 				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_FAILING ? "" : ", empty");
@@ -647,6 +597,11 @@ static int check_remnants(struct space *space, const char *name, struct why *why
 		return 0;
 	return why_set(why, EBUSY, "%" PRIu64 " slots of namespace %s are kept for clients of before the last death of the serving process",
 		report.remnant_slots, name);
+}
+
+struct dropped *namespaces_dropped(struct namespaces *n)
+{
+	return &n->dropped;
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)

@@ -20,12 +20,13 @@
 #ifndef PREFIXFS_FS_NAMESPACES_H
 #define PREFIXFS_FS_NAMESPACES_H
 
-#include "fs/event_text.h"
 #include "fs/fs.h"
 #include "fs/heirlooms.h"
 #include "store/host.h"
 
 #define NAMESPACES_MAX (2 * HOST_MAX_SPACES) /* pending ones included */
+
+struct dropped;
 
 struct namespace_info {
 	uint64_t number;
@@ -55,11 +56,8 @@ int namespaces_next(struct namespaces *namespaces, uint64_t after, struct namesp
 bool namespaces_of_low_bits(struct namespaces *namespaces, uint32_t bits, uint64_t *number);
 bool namespaces_of_serial(struct namespaces *namespaces, uint32_t serial, uint64_t *number);
 
-/* What is to be said of memory that was held and had to be dropped, since what lay in the run folder did not say what it was: the sentence of
- * the @i-th such namespace; false: there are fewer. It is over when a namespace of that name is made. */
-bool namespaces_dropped(struct namespaces *namespaces, unsigned i, char text[EVENT_TEXT_BYTES]);
-/* @name was being removed when the serving process died: nothing was lost. */
-void namespaces_removed_before(struct namespaces *namespaces, const char *name);
+/* Memory that was held and had to be dropped, for `health`. Lives as long as @namespaces. */
+struct dropped *namespaces_dropped(struct namespaces *namespaces);
 
 /* mkdir. EEXIST, ENOSPC (as many as there may be), and what host_check_name refuses. */
 int namespaces_make(struct namespaces *namespaces, const char *name, const struct space_access *access,
