@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,38 @@ static int check_place(const char *disk, const char *mount, struct why *why)
 		return why_set(why, EINVAL, "disk: %s lies below the mount point %s; its files need a folder elsewhere", disk, mount);
 	if (within(mount, disk))
 		return why_set(why, EINVAL, "disk: the mount point %s lies in %s; its files need a folder of their own", mount, disk);
+	return 0;
+}
+
+/* A folder that is not there yet is made in the one that is to hold it. */
+static bool resolve_future(const char *path, char resolved[PATH_MAX])
+{
+	char above[PATH_MAX];
+
+	if (realpath(path, resolved))
+		return true;
+	snprintf(above, sizeof(above), "%s", path);
+	for (size_t n = strlen(above); n > 1 && above[n - 1] == '/'; n--)
+		above[n - 1] = 0;
+	char *slash = strrchr(above, '/');
+	if (slash == above)
+		return false;
+	if (slash)
+		*slash = 0;
+	return realpath(slash ? above : ".", resolved);
+}
+
+int run_folder_check(const struct config *config, struct why *why)
+{
+	const char *dir = config->run_dir, *mount = config->mountpoint;
+	char resolved[PATH_MAX];
+
+	if (!resolve_future(dir, resolved))
+		return 0;
+	if (!strcmp(resolved, mount) && realpath(dir, resolved))
+		return why_set(why, EINVAL, "run_dir: %s is the mount point; its files need a folder elsewhere", dir);
+	if (within(resolved, mount))
+		return why_set(why, EINVAL, "run_dir: %s lies below the mount point %s; its files need a folder elsewhere", dir, mount);
 	return 0;
 }
 

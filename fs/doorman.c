@@ -528,6 +528,7 @@ static void hear_populated(struct doorman *d)
 /* The parent was killed: nobody else takes the mount away, and nobody else ends a process that hangs. */
 static void parent_gone(struct doorman *d)
 {
+	log_by_itself();
 	log_error("the parent is gone; unmounting");
 	alarm(LAST_WORD_S);
 	atomic_store(&d->fs->orphaned, true);

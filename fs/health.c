@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/dropped.h"
 #include "fs/log.h"
 #include "fs/watch.h"
 #include "store/base/clock.h"
@@ -19,7 +20,7 @@ struct wrong {
 };
 
 struct health {
-	struct wrong disk; /* its serial, the host's, is 0; text empty = it is well */
+	struct wrong disk, dropped; /* their serial, the host's, is 0; text empty = it is well */
 	uint64_t write_errors, failed_ns; /* of the disk: seen so far, when they last became more */
 	bool failing, closed;             /* of the disk: that is in the log, the end is not */
 	struct wrong wrong[HOST_MAX_SPACES + 1];
@@ -73,6 +74,20 @@ bool health_disk_is_degraded(const struct host_disk_report *disk, char text[EVEN
 	if (disk->checksum_errors)
 		add_reason(text, "%" PRIu64 " values on the disk were damaged", disk->checksum_errors);
 	return text[0];
+}
+
+bool health_dropped_is_degraded(const struct fs *fs, bool named, char text[EVENT_TEXT_BYTES])
+{
+	char sentence[EVENT_TEXT_BYTES];
+	unsigned n = 0;
+
+	text[0] = 0;
+	for (; dropped_get(namespaces_dropped(fs->namespaces), n, sentence); n++)
+		if (named)
+			add_reason(text, "%s", sentence);
+	if (n && !named)
+		add_reason(text, "the memory of %u namespaces was dropped, the log says why", n);
+	return n;
 }
 
 struct health *health_new(void)
@@ -140,6 +155,15 @@ static void log_disk(struct health *h, const struct host_disk_report *disk)
 	}
 }
 
+/* Of the host as a whole: @row is what was said of it last. */
+static void note_host(struct fs *fs, struct wrong *row, bool degraded, const char text[EVENT_TEXT_BYTES])
+{
+	if (!strcmp(row->text, text))
+		return;
+	watch_note_health(fs->watch, 0, degraded, degraded ? text : row->text);
+	memcpy(row->text, text, sizeof(row->text));
+}
+
 static void look_at_disk(struct health *h, struct fs *fs)
 {
 	struct host_disk_report disk;
@@ -148,10 +172,15 @@ static void look_at_disk(struct health *h, struct fs *fs)
 	host_disk_report(fs->host, &disk);
 	log_disk(h, &disk);
 	bool degraded = health_disk_is_degraded(&disk, text);
-	if (!strcmp(h->disk.text, text))
-		return;
-	watch_note_health(fs->watch, 0, degraded, degraded ? text : h->disk.text);
-	memcpy(h->disk.text, text, sizeof(text));
+	note_host(fs, &h->disk, degraded, text);
+}
+
+static void look_at_dropped(struct health *h, struct fs *fs)
+{
+	char text[EVENT_TEXT_BYTES];
+	bool degraded = health_dropped_is_degraded(fs, false, text);
+
+	note_host(fs, &h->dropped, degraded, text);
 }
 
 void health_look(struct health *h, struct fs *fs)
@@ -160,6 +189,7 @@ void health_look(struct health *h, struct fs *fs)
 	uint64_t after = 0;
 
 	look_at_disk(h, fs);
+	look_at_dropped(h, fs);
 	for (unsigned i = 0; i <= HOST_MAX_SPACES; i++)
 		h->wrong[i].seen = false;
 	while (namespaces_next(fs->namespaces, after, &info) == 0) {

@@ -16,6 +16,9 @@ bool health_is_degraded(const struct fs *fs, const struct namespace_info *info, 
 /* The same of the host's disk tier; false too where none was asked for. */
 bool health_disk_is_degraded(const struct host_disk_report *disk, char text[EVENT_TEXT_BYTES]);
 
+/* The same of memory that was dropped. @named: with names and reasons, else how many there are. */
+bool health_dropped_is_degraded(const struct fs *fs, bool named, char text[EVENT_TEXT_BYTES]);
+
 struct health; /* what was wrong when it was looked at last. One thread's: the doorman's */
 
 struct health *health_new(void); /* NULL: no memory */

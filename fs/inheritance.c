@@ -24,8 +24,8 @@ static void going_on(void *context, uint64_t done, uint64_t goal)
 {
 	struct fs *fs = context;
 
-	atomic_store_explicit(&fs->will->adopted_done, done, memory_order_relaxed);
-	atomic_store_explicit(&fs->will->adopted_goal, goal, memory_order_relaxed);
+	atomic_store_explicit(&fs->will->done, done, memory_order_relaxed);
+	atomic_store_explicit(&fs->will->goal, goal, memory_order_relaxed);
 	atomic_fetch_add_explicit(&fs->will->beats, 1, memory_order_relaxed);
 }
 

@@ -91,6 +91,10 @@ static void reason_of_kill(const struct last_exit_facts *f, char *reason)
 	add(&t, "killed by the kernel for want of memory%s", f->populating ? " while it populated memory" : "");
 	if (f->memory_limit)
 		add(&t, ", of which there are %" PRIu64 " MiB", f->memory_limit >> 20);
+	if (f->memory_limit && f->memory_from[0])
+		add(&t, " (%.150s)", f->memory_from);
+	if (f->memory)
+		add(&t, "; memory is %" PRIu64 " MiB", f->memory >> 20);
 }
 
 static void reason_of_parent(const struct last_exit_facts *f, char *reason)
@@ -158,8 +162,8 @@ static void add_phase(struct text *t, const struct will *w)
 
 	if (phase == WILL_ADOPTING)
 		add(t, "phase: adopting %.*s %" PRIu64 "/%" PRIu64 "\n", (int)strnlen(w->space, sizeof(w->space)), w->space,
-			atomic_load_explicit(&w->adopted_done, memory_order_relaxed),
-			atomic_load_explicit(&w->adopted_goal, memory_order_relaxed));
+			atomic_load_explicit(&w->done, memory_order_relaxed),
+			atomic_load_explicit(&w->goal, memory_order_relaxed));
 	else if (phase >= WILL_STARTING && phase <= WILL_ENDING)
 		add(t, "phase: %s\n", names[phase]);
 }

@@ -27,7 +27,7 @@
  *   SIGABRT, by status or will: the signal and the last line that is not the log's own: an assertion's, a lock's, the C library's
  *   the signal of the will, with address and place in the program
  *   SIGKILL by the parent: it did not stop in time, or its beats stood still for watchdog_s (and whether it was stopped: state T)
- *   SIGKILL, and more were killed for want of memory than at its start: "killed by the kernel for want of memory", with the limit;
+ *   SIGKILL, and more were killed for want of memory than at its start: "killed by the kernel for want of memory", with the limit, where it stands, and `memory`;
  *     while floors were populated it says so
  *   SIGKILL while floors were populated
  *   another signal, an exit status, the connection was ended from outside
@@ -59,6 +59,8 @@ struct last_exit_facts {
 	uint64_t died_ns;     /* clock_now_ns */
 	uint64_t oom_before, oom_after; /* memory_limit_kills; UINT64_MAX = not known */
 	uint64_t memory_limit;   /* bytes; 0 = none known */
+	char memory_from[256];   /* where that stands; empty = nothing is to be said of it */
+	uint64_t memory;         /* the option, in bytes; 0 = nothing is to be said of it */
 	const struct will *will; /* as the process left it; NULL = there is none */
 	const char *const *lines;
 	unsigned line_count;

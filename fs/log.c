@@ -17,6 +17,11 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&log_level_now, (int)level, memory_order_relaxed);
 }
 
+void log_by_itself(void)
+{
+	dup2(STDOUT_FILENO, STDERR_FILENO);
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
 	int saved = errno;

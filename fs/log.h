@@ -12,6 +12,8 @@
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 void log_set_level(enum log_level level);
+/* In a serving process whose parent, who copies its log, is gone: from now on the log goes where the parent's went (fs/serving.c). */
+void log_by_itself(void);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)

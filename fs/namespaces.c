@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include "fs/connection.h"
+#include "fs/dropped.h"
 #include "fs/inheritance.h"
 #include "fs/keeper.h"
 #include "fs/log.h"
 #include "fs/node.h"
 #include "fs/notifier.h"
+#include "fs/space_file.h"
 #include "fs/watch.h"
 #include "fs/will.h"
 #include "store/base/cleanup.h"
@@ -44,6 +46,7 @@ struct namespace
 	size_t bytes;
 	struct why error; /* the last refusal */
 	char anew[200];   /* LIVE: why it was made anew */
+	bool saved;       /* LIVE: it was written to the run folder, or read there */
 	int unsaved;      /* LIVE: errno of the last attempt to write it to the run folder, 0 = it is there */
 };
 
@@ -54,6 +57,7 @@ struct namespaces {
 	bool writing; /* somebody has the turn to write to the run folder */
 	uint64_t before; /* constant: the last number of an earlier serving process */
 	unsigned count;  /* not free */
+	struct dropped dropped; /* has a lock of its own */
 	struct namespace at[NAMESPACES_MAX];
 };
 
@@ -66,6 +70,7 @@ struct namespaces *namespaces_new(struct fs *fs)
 	n->fs = fs;
 	n->before = atomic_load_explicit(&fs->will->namespaces, memory_order_relaxed);
 	lock_init(&n->lock, LOCK_QUEUE);
+	dropped_init(&n->dropped);
 	lock_cond_init(&n->turn);
 	return n;
 }
@@ -89,6 +94,7 @@ void namespaces_free(struct namespaces **np)
 	}
 	lock_cond_destroy(&n->turn);
 	lock_destroy(&n->lock);
+	dropped_deinit(&n->dropped);
 	free(n);
 }
 
@@ -122,6 +128,7 @@ static int describe_and_drop(struct namespaces *n, const struct namespace *a, st
 		ret->access = a->access;
 		ret->created_s = a->created_s;
 		ret->text_bytes = a->bytes;
+		ret->saved = a->saved;
 		ret->unsaved = a->unsaved;
 		memcpy(ret->anew, a->anew, sizeof(ret->anew));
 	}
@@ -189,11 +196,6 @@ bool namespaces_of_serial(struct namespaces *n, uint32_t serial, uint64_t *numbe
 
 /* ---- the run folder ------------------------------------------------------------------------------------------ */
 
-static void file_name(const char *name, char to[HOST_MAX_NAME + 8])
-{
-	snprintf(to, HOST_MAX_NAME + 8, "spaces/%s", name);
-}
-
 /* A turn to write to the run folder: no lock is held while that takes its time. */
 static void begin_writing(struct namespaces *n)
 {
@@ -213,45 +215,41 @@ static void end_writing(struct namespaces *n)
 	lock_drop(&n->lock);
 }
 
-/* "uid gid mode floor number", a line end, and the layout. The floor that was chosen, so that namespaces have theirs again in
- * whatever order they return; the number, so that its folders are what they were. */
-static int write_space(struct namespaces *n, const struct namespace_info *info)
+/* What became of writing it, an errno or 0. It is removed in a turn of its own. */
+static void note_written(struct namespaces *n, const struct namespace_info *info, int error)
 {
-	struct space_access access;
-	char file[HOST_MAX_NAME + 8];
-	cleanup(freep) char *text = NULL;
-
-	space_access(info->space, &access);
-	int bytes = asprintf(&text, "%u %u %o %" PRIu64 " %" PRIu64 "\n%s\n", access.uid, access.gid, access.mode,
-		space_floor_bytes(info->space), info->number, space_layout(info->space)->json);
-	if (bytes < 0) {
-		text = NULL;
-		return -ENOMEM;
-	}
-	file_name(info->name, file);
-	return rundir_write(&n->fs->dir, file, text, (size_t)bytes);
+	lock_take(&n->lock);
+	struct namespace *a = by_number(n, info->number);
+	a->saved = a->saved || !error;
+	a->unsaved = error;
+	lock_drop(&n->lock);
+	if (info->unsaved && !error)
+		log_info("namespace %s is saved", info->name);
 }
 
-/* Writes it as it is now; where that fails health says so until it succeeds. */
+static void write_anew(struct namespaces *n, const struct namespace_info *info)
+{
+	char path[RUNDIR_PATH_BYTES];
+
+	space_file_path(&n->fs->dir, info->name, path);
+	if (info->saved && !info->unsaved)
+		log_warning("%s was missing or changed; it is written anew", path);
+	int error = -space_file_write(&n->fs->dir, info->name, info->space, &info->access, info->number);
+	note_written(n, info, error);
+	if (error && error != info->unsaved)
+		log_warning("namespace %s would be lost with this process: %s: %s", info->name, path, strerror(error));
+}
+
+/* Writes it where what lies there is not what it is now; where that fails health says so until it succeeds. */
 static void remember(struct namespaces *n, uint64_t number)
 {
-	struct namespace_info info;
+	struct namespace_info info = {0};
 
 	begin_writing(n);
-	if (namespaces_get(n, number, &info) == 0 && info.space) {
-		int error = -write_space(n, &info);
-
-		lock_take(&n->lock);
-		struct namespace *a = by_number(n, number); /* it is removed in a turn of its own */
-		a->unsaved = error;
-		lock_drop(&n->lock);
-		if (error && error != info.unsaved)
-			log_warning("namespace %s would be lost with this process: %s/spaces/%s: %s", info.name,
-				n->fs->dir.path, info.name, strerror(error));
-		else if (info.unsaved && !error)
-			log_info("namespace %s is saved", info.name);
-		space_unref(&info.space);
-	}
+	if (namespaces_get(n, number, &info) == 0 && info.space &&
+		(!info.saved || info.unsaved || !space_file_is_there(&n->fs->dir, info.name, info.space, &info.access, number)))
+		write_anew(n, &info);
+	space_unref(&info.space);
 	end_writing(n);
 }
 
@@ -262,7 +260,7 @@ void namespaces_save_again(struct namespaces *n)
 
 	lock_take(&n->lock);
 	for (unsigned i = 0; i < NAMESPACES_MAX; i++)
-		if (n->at[i].state == NAMESPACE_LIVE && n->at[i].unsaved)
+		if (n->at[i].state == NAMESPACE_LIVE && (n->at[i].saved || n->at[i].unsaved)) /* else it is just being written */
 			numbers[count++] = n->at[i].number;
 	lock_drop(&n->lock);
 	for (unsigned i = 0; i < count; i++)
@@ -272,7 +270,7 @@ void namespaces_save_again(struct namespaces *n)
 /* The namespace goes, and with it what would make it again. */
 static void forget(struct namespaces *n, uint64_t number, const char *name)
 {
-	char file[HOST_MAX_NAME + 8], path[RUNDIR_PATH_BYTES];
+	char path[RUNDIR_PATH_BYTES];
 	struct space *space = NULL;
 
 	begin_writing(n);
@@ -285,11 +283,11 @@ static void forget(struct namespaces *n, uint64_t number, const char *name)
 	}
 	lock_drop(&n->lock);
 	space_unref(&space);
-	file_name(name, file);
-	rundir_path(&n->fs->dir, file, path);
-	if (unlink(path) != 0 && errno != ENOENT)
+	space_file_path(&n->fs->dir, name, path);
+	int r = space_file_remove(&n->fs->dir, name);
+	if (r)
 		log_warning("namespace %s would come back, empty, after the death of this process: %s: %s", name, path,
-			strerror(errno));
+			strerror(-r));
 	end_writing(n);
 }
 
@@ -333,7 +331,11 @@ int namespaces_make(
 	int r = host_check_name(name, strlen(name), why);
 
 	*number = 0;
-	return r ? r : add(n, name, access, NULL, number, why);
+	if (!r)
+		r = add(n, name, access, NULL, number, why);
+	if (!r)
+		dropped_forget(&n->dropped, name);
+	return r;
 }
 
 static int parse_with_floor(const char *text, size_t bytes, uint64_t floor, struct layout **ret, struct why *why)
@@ -355,47 +357,56 @@ static void note_anew(struct namespaces *n, uint64_t number, const struct why *r
 	lock_drop(&n->lock);
 }
 
-/* *adopted: it is as it was. */
-static int restore_one(struct namespaces *n, struct heirlooms *heirlooms, const char *name, bool *adopted, struct why *why)
+static void note_saved(struct namespaces *n, uint64_t number)
 {
-	cleanup(freep) char *text = malloc(LAYOUT_MAX_JSON + 128);
+	lock_take(&n->lock);
+	by_number(n, number)->saved = true;
+	lock_drop(&n->lock);
+}
+
+/* *adopted: it is as it was. */
+static int restore_as(struct namespaces *n, struct heirlooms *heirlooms, const char *name, const struct space_file *file, bool *adopted,
+	struct why *why)
+{
 	enum inheritance_answer answer = INHERITANCE_NONE;
 	struct why refusal = WHY_INIT;
-	struct space_access access;
 	struct layout *layout;
 	struct space *space;
-	char file[HOST_MAX_NAME + 8];
-	uint64_t number, floor;
-	int begin = 0;
-	int r = host_check_name(name, strlen(name), why);
+	uint64_t number = file->number;
+	int r = parse_with_floor(file->layout, file->layout_bytes, file->floor, &layout, why);
 
-	if (r)
-		return r;
-	if (!text)
-		return why_set(why, ENOMEM, "no memory");
-	file_name(name, file);
-	long bytes = rundir_read(&n->fs->dir, file, text, LAYOUT_MAX_JSON + 128);
-	if (bytes < 0)
-		return why_set(why, (int)-bytes, "%s: %s", file, strerror((int)-bytes));
-	if (sscanf(text, "%u %u %o %" SCNu64 " %" SCNu64 "\n%n", &access.uid, &access.gid, &access.mode, &floor, &number, &begin) < 5 || !begin)
-		return why_set(why, EINVAL, "%s: damaged", file);
-	r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
 	if (!r && heirlooms)
-		answer = inheritance_take(n->fs, heirlooms, name, layout, &access, &space, &refusal);
+		answer = inheritance_take(n->fs, heirlooms, name, layout, &file->access, &space, &refusal);
 	if (answer == INHERITANCE_REFUSED) {
 		log_warning("namespace %s is made anew, what was in memory is lost: %s", name, refusal.text);
-		r = parse_with_floor(text + begin, (size_t)bytes - (size_t)begin, floor, &layout, why);
+		r = parse_with_floor(file->layout, file->layout_bytes, file->floor, &layout, why);
 	}
 	if (!r && answer != INHERITANCE_TAKEN)
-		r = host_space_create(n->fs->host, name, layout, &access, &space, why);
+		r = host_space_create(n->fs->host, name, layout, &file->access, &space, why);
 	if (r)
 		return r;
 	*adopted = answer == INHERITANCE_TAKEN;
-	r = add(n, name, &access, space, &number, why);
-	if (r)
+	r = add(n, name, &file->access, space, &number, why);
+	if (r) {
 		space_unref(&space);
-	else if (answer == INHERITANCE_REFUSED)
+		return r;
+	}
+	note_saved(n, number);
+	if (answer == INHERITANCE_REFUSED)
 		note_anew(n, number, &refusal);
+	return 0;
+}
+
+static int restore_one(struct namespaces *n, struct heirlooms *heirlooms, const char *name, bool *adopted, struct why *why)
+{
+	struct space_file file = {0};
+	int r = host_check_name(name, strlen(name), why);
+
+	if (!r)
+		r = space_file_read(&n->fs->dir, name, &file, why);
+	if (!r)
+		r = restore_as(n, heirlooms, name, &file, adopted, why);
+	free(file.text);
 	return r;
 }
 
@@ -419,6 +430,22 @@ static bool is_there(struct namespaces *n, const char *name)
 	bool there = by_name(n, name);
 	lock_drop(&n->lock);
 	return there;
+}
+
+/* What is held and no file of the run folder led to. Those whose file did not say enough were told of. */
+static void note_unclaimed(struct namespaces *n, const struct heirlooms *heirlooms)
+{
+	char path[RUNDIR_PATH_BYTES], text[RUNDIR_PATH_BYTES + 16];
+
+	for (uint32_t i = 0; i < heirlooms->space_count; i++) {
+		const struct heirloom_space *s = &heirlooms->spaces[i];
+
+		if (s->taken || dropped_is_noted(&n->dropped, s->name))
+			continue;
+		space_file_path(&n->fs->dir, s->name, path);
+		snprintf(text, sizeof(text), "%s is missing", path);
+		dropped_note(&n->dropped, s->name, text);
+	}
 }
 
 /* What the disk holds, until all of it is known. */
@@ -547,7 +574,7 @@ void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 			continue;
 		bool adopted = false;
 		if (restore_one(n, heirlooms, e->d_name, &adopted, &why))
-			log_error("namespace %s is not made again: %s", e->d_name, why.text);
+			dropped_note(&n->dropped, e->d_name, why.text);
 		else if (!adopted)
 			log_info("namespace %s is made again%s", e->d_name,
 				disk.state == HOST_DISK_OK || disk.state == HOST_DISK_FULL || disk.state == HOST_DISK_FAILING ? "" : ", empty");
@@ -555,6 +582,26 @@ void namespaces_restore(struct namespaces *n, struct heirlooms *heirlooms)
 	if (d)
 		closedir(d);
 	restore_from_disk(n);
+	if (heirlooms)
+		note_unclaimed(n, heirlooms);
+}
+
+/* Does a client of before the last death still hold something of it, as one that has it open does? What was asked of the predecessor, and is
+ * sent again, may be half done: that ends. */
+static int check_remnants(struct space *space, const char *name, struct why *why)
+{
+	struct space_report report;
+
+	space_report(space, &report);
+	if (!report.remnant_slots || connection_resent())
+		return 0;
+	return why_set(why, EBUSY, "%" PRIu64 " slots of namespace %s are kept for clients of before the last death of the serving process",
+		report.remnant_slots, name);
+}
+
+struct dropped *namespaces_dropped(struct namespaces *n)
+{
+	return &n->dropped;
 }
 
 int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
@@ -579,7 +626,9 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 	lock_drop(&n->lock);
 	if (!space)
 		return r;
-	r = host_space_remove(n->fs->host, name, why);
+	r = check_remnants(space, name, why);
+	if (!r)
+		r = host_space_remove(n->fs->host, name, why);
 	if (!r) {
 		uint32_t serial = space_serial(space);
 
@@ -596,24 +645,43 @@ int namespaces_remove(struct namespaces *n, const char *name, struct why *why)
 	return r;
 }
 
+/* Of a live one, with the turn: written first, for after a death what lies there counts. */
+static int set_live_access(struct namespaces *n, const struct namespace_info *info, const struct space_access *access)
+{
+	int r = space_file_write(&n->fs->dir, info->name, info->space, access, info->number);
+
+	if (r) {
+		log_warning("namespace %s keeps its access, for %s/spaces/%s cannot be written: %s", info->name, n->fs->dir.path,
+			info->name, strerror(-r));
+		return r;
+	}
+	note_written(n, info, 0);
+	space_set_access(info->space, access);
+	watch_space_access(n->fs->watch, space_serial(info->space), access);
+	return 0;
+}
+
 int namespaces_set_access(struct namespaces *n, uint64_t number, const struct space_access *access)
 {
-	struct namespace_info info;
-	int r;
+	struct namespace_info info = {0};
 
-	lock_take(&n->lock);
-	struct namespace *a = by_number(n, number);
-	if (a)
-		a->access = *access;
-	r = describe_and_drop(n, a, &info);
+	begin_writing(n);
+	int r = namespaces_get(n, number, &info);
+	if (!r && info.space)
+		r = set_live_access(n, &info, access);
+	if (!r) {
+		lock_take(&n->lock);
+		struct namespace *a = by_number(n, number);
+		if (a)
+			a->access = *access;
+		else
+			r = -ENOENT; /* a pending one, which is removed without the turn */
+		lock_drop(&n->lock);
+	}
+	end_writing(n);
 	if (!r)
 		notifier_namespace(n->fs->notifier, number, info.name, false);
-	if (!r && info.space) {
-		space_set_access(info.space, access);
-		watch_space_access(n->fs->watch, space_serial(info.space), access);
-		remember(n, number);
-		space_unref(&info.space);
-	}
+	space_unref(&info.space);
 	return r;
 }
 

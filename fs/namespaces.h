@@ -26,6 +26,8 @@
 
 #define NAMESPACES_MAX (2 * HOST_MAX_SPACES) /* pending ones included */
 
+struct dropped;
+
 struct namespace_info {
 	uint64_t number;
 	char name[HOST_MAX_NAME + 1];
@@ -34,6 +36,7 @@ struct namespace_info {
 	int64_t created_s;
 	size_t text_bytes; /* of the pending layout */
 	char anew[200];    /* why it could not be adopted and was made anew; empty: it was, or needed not be */
+	bool saved;        /* a live one: it was in the run folder */
 	int unsaved;       /* a live one: why what is in the run folder is not what it is now, an errno; 0 = it is */
 };
 
@@ -53,13 +56,19 @@ int namespaces_next(struct namespaces *namespaces, uint64_t after, struct namesp
 bool namespaces_of_low_bits(struct namespaces *namespaces, uint32_t bits, uint64_t *number);
 bool namespaces_of_serial(struct namespaces *namespaces, uint32_t serial, uint64_t *number);
 
+/* Memory that was held and had to be dropped, for `health`. Lives as long as @namespaces. */
+struct dropped *namespaces_dropped(struct namespaces *namespaces);
+
 /* mkdir. EEXIST, ENOSPC (as many as there may be), and what host_check_name refuses. */
 int namespaces_make(struct namespaces *namespaces, const char *name, const struct space_access *access,
 		    uint64_t *number, struct why *why);
-/* rmdir. ENOENT, EBUSY while sessions are open or the layout is being judged. */
+/* rmdir. ENOENT, EBUSY while sessions are open, slots are kept for those of before (store/remnants.h), or the layout is being judged. */
 int namespaces_remove(struct namespaces *namespaces, const char *name, struct why *why);
+/* chmod, chown. Of a live one it is first written to the run folder, since after a death what lies there counts: where that fails, its errno,
+ * and nothing is changed. */
 int namespaces_set_access(struct namespaces *namespaces, uint64_t number, const struct space_access *access);
-/* Tries again to write those that could not be written to the run folder. Called once a second. */
+/* Writes those anew that are not in the run folder as they are: that could not be written, or that somebody removed or changed there. Called
+ * once a second. */
 void namespaces_save_again(struct namespaces *namespaces);
 
 /* write(2) on layout: @bytes at @offset, which must follow what was written before; at 0 it begins anew. When the

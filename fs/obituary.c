@@ -17,6 +17,11 @@
 
 #define NOT_REAPED "not known yet: it has not been reaped" /* as last_exit_reason says */
 
+static uint64_t mib(uint64_t bytes)
+{
+	return (bytes + (1u << 20) - 1) >> 20;
+}
+
 static int status_of(const struct serving *s)
 {
 	return s->reaped ? s->status : -1;
@@ -55,6 +60,7 @@ static void gather_facts(
 		.oom_before = s->oom_kills,
 		.oom_after = memory_limit_kills(""),
 		.memory_limit = limit.bytes == UINT64_MAX ? 0 : limit.bytes,
+		.memory = p->config->memory,
 		.will = p->will,
 		.lines = lines,
 		.line_count = end - first,
@@ -64,6 +70,7 @@ static void gather_facts(
 		.sessions = kept_count(&p->kept, "session"),
 		.spaces = kept_count(&p->kept, "segment"),
 	};
+	memcpy(ret->memory_from, limit.from, sizeof(ret->memory_from));
 	for (unsigned i = first; i < end; i++)
 		lines[i - first] = s->lines[i % PARENT_LAST_LINES];
 }
@@ -186,6 +193,22 @@ static enum obituary_verdict not_again(const struct parent *p, bool told)
 	return told || !p->served ? OBITUARY_OVER : OBITUARY_FALL;
 }
 
+/* What --drain was to write, and is lost with it. */
+static void say_undrained(const struct parent *p)
+{
+	uint32_t phase = atomic_load_explicit(&p->will->phase, memory_order_relaxed);
+	uint64_t done = atomic_load_explicit(&p->will->done, memory_order_relaxed);
+	uint64_t goal = atomic_load_explicit(&p->will->goal, memory_order_relaxed);
+	bool newest;
+
+	if (!p->config->disk[0] || !config_drain_s(p->config, &newest))
+		return;
+	if (phase == WILL_WRITING_DOWN && done < goal)
+		log_warning("%" PRIu64 " of %" PRIu64 " MiB were not written down: it died before", mib(goal - done), mib(goal));
+	else if (phase < WILL_WRITING_DOWN)
+		log_warning("what was not on the disk is lost: it died before anything was written down");
+}
+
 static enum obituary_verdict judge_death(struct parent *p, bool refused, bool told, uint64_t *pause_ms)
 {
 	char how[LAST_EXIT_REASON_BYTES], end[640], next[64], sentence[LAST_EXIT_REASON_BYTES + 64];
@@ -200,7 +223,7 @@ static enum obituary_verdict judge_death(struct parent *p, bool refused, bool to
 	*pause_ms = deaths_pause_ms(&p->deaths, facts.served_ns);
 	give_up(p, verdict, how, end, sizeof(end));
 	snprintf(next, sizeof(next), "started again after %" PRIu64 " ms", *pause_ms);
-	facts.next = refused ? "not started again, it refuses" : told ? "not started again, it was to stop" : end[0] ? end : next;
+	facts.next = refused ? "not started again, it refuses" : told ? p->stopping ? "not started again, it was to stop" : "not started again, it was unmounted" : end[0] ? end : next;
 	note_last_exit(p, &facts, how);
 	if (!p->serving.reaped)
 		remember_unreaped(p, &facts);
@@ -210,9 +233,11 @@ static enum obituary_verdict judge_death(struct parent *p, bool refused, bool to
 	}
 	snprintf(sentence, sizeof(sentence), "the serving process died: %s", how);
 	parent_say(p, sentence);
-	if (told)
-		log_info("it was told to stop and is not started again");
-	else if (end[0])
+	if (told) {
+		log_info(p->stopping ? "it was told to stop and is not started again" : "%s was unmounted: it is not started again",
+			p->config->mountpoint);
+		say_undrained(p);
+	} else if (end[0])
 		parent_say(p, end);
 	return told || end[0] ? not_again(p, told) : OBITUARY_NEXT;
 }

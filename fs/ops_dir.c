@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fs/connection.h"
+#include "fs/dropped.h"
 #include "fs/log.h"
 #include "fs/loop.h"
 #include "fs/page_nodes.h"
@@ -270,6 +271,8 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		r = remove_namespace(fs, name, &why);
 	} else if (!r)
 		r = -EPERM;
+	if (r == -ENOENT && connection_resent() && dir.node.kind == NODE_NAMESPACES)
+		dropped_forget(namespaces_dropped(fs->namespaces), name);
 	if (why.error)
 		log_info("rmdir %s: %s", name, why.text);
 	look_end(&look);

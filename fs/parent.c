@@ -110,6 +110,8 @@ static int check(struct parent *p, struct why *why)
 		r = mount_check(p->config, why);
 	if (!r)
 		r = disk_folder_check(p->config, why);
+	if (!r)
+		r = run_folder_check(p->config, why);
 	return r;
 }
 

@@ -156,6 +156,22 @@ static int take_lock(struct rundir *dir, struct why *why)
 	return 0;
 }
 
+static int make_spaces(const struct rundir *dir, struct why *why)
+{
+	char path[RUNDIR_PATH_BYTES];
+
+	rundir_path(dir, "spaces", path);
+	return make_dir(path, 0700, why);
+}
+
+int rundir_mend(const struct rundir *dir)
+{
+	struct why why = WHY_INIT;
+	int r = make_dirs(dir, geteuid() == 0 ? 0755 : 0700, &why);
+
+	return r ? r : make_spaces(dir, &why);
+}
+
 static int fill(struct rundir *dir, struct why *why)
 {
 	char path[RUNDIR_PATH_BYTES], pid[16];
@@ -164,8 +180,7 @@ static int fill(struct rundir *dir, struct why *why)
 	rundir_path(dir, "lock", path);
 	if (ftruncate(dir->lock, 0) != 0 || pwrite(dir->lock, pid, (size_t)length, 0) != length)
 		return why_set(why, errno, "%s: %s", path, strerror(errno));
-	rundir_path(dir, "spaces", path);
-	return make_dir(path, 0700, why);
+	return make_spaces(dir, why);
 }
 
 int rundir_claim(struct rundir *dir, bool for_all, struct why *why)

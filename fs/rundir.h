@@ -43,6 +43,8 @@ void rundir_undo(struct rundir *dir);
 
 /* "<path>/<name>" */
 void rundir_path(const struct rundir *dir, const char *name, char to[RUNDIR_PATH_BYTES]);
+/* Makes the folders again that somebody removed; neither the socket nor the lock comes back. */
+int rundir_mend(const struct rundir *dir);
 /* Replaces file @name as a whole. */
 int rundir_write(const struct rundir *dir, const char *name, const char *text, size_t bytes);
 /* Reads file @name; the length, at most @capacity - 1, or a negative errno. NUL-terminated. */

@@ -273,6 +273,7 @@ static int open_memory(struct fs *fs, struct why *why)
 
 	if (r == -ECONNRESET) { /* nobody else takes the mount away */
 		atomic_store(&fs->orphaned, true);
+		log_by_itself();
 		mount_remove(fs->config, fs->device, true);
 	}
 	if (r)
@@ -336,11 +337,15 @@ static bool may_go_on(void *context, uint64_t done, uint64_t goal)
 	struct keeper_message m;
 	int fd, r;
 
+	atomic_store_explicit(&fs->will->done, done, memory_order_relaxed);
+	atomic_store_explicit(&fs->will->goal, goal, memory_order_relaxed);
 	while ((r = keeper_receive(fs->keeper, &m, &fd)) == 1) {
 		closep(&fd);
 		if (m.kind == KEEPER_STOP && m.number)
 			atomic_store(&fs->hurry, true);
 	}
+	if (!r)
+		log_by_itself();
 	return r == -EAGAIN && !atomic_load(&fs->hurry);
 }
 
@@ -369,6 +374,8 @@ static void write_down(struct fs *fs)
 	if (!seconds || atomic_load(&fs->orphaned))
 		return;
 	host_disk_report(fs->host, &disk);
+	atomic_store_explicit(&fs->will->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&fs->will->goal, disk.dirty_bytes, memory_order_relaxed);
 	will_enters(fs->will, WILL_WRITING_DOWN);
 	log_info("writing %" PRIu64 " MiB down, for at most %" PRIu64 " s", (disk.dirty_bytes + (1u << 20) - 1) >> 20, seconds);
 	int r = host_drain(fs->host, NULL, newest ? HOST_DRAIN_NEWEST : HOST_DRAIN_FULL, began + seconds * 1000000000ull,

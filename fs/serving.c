@@ -40,6 +40,7 @@ __attribute__((noreturn)) static void become(struct parent *p, int keeper, int l
 
 	for (unsigned i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
 		fcntl(inherited[i], F_SETFD, 0);
+	dup2(STDERR_FILENO, STDOUT_FILENO); /* for log_by_itself */
 	dup2(log, STDERR_FILENO);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

@@ -121,6 +121,8 @@ static void print_health(struct fs *fs, const struct viewer *viewer, FILE *to)
 	host_disk_report(fs->host, &disk);
 	if (reasons && health_disk_is_degraded(&disk, wrong))
 		fprintf(reasons, "%s; ", wrong);
+	if (reasons && health_dropped_is_degraded(fs, viewer->uid == 0 || viewer->uid == geteuid(), wrong))
+		fprintf(reasons, "%s; ", wrong);
 	if (lines && reasons)
 		print_namespaces(fs, viewer, lines, reasons);
 	if (lines)

@@ -117,8 +117,8 @@ void will_next(struct will *will, bool remounted)
 	for (unsigned i = 0; i < WILL_LOOPS; i++)
 		will_ends(will, i);
 	memset(will->space, 0, sizeof(will->space));
-	atomic_store_explicit(&will->adopted_done, 0, memory_order_relaxed);
-	atomic_store_explicit(&will->adopted_goal, 0, memory_order_relaxed);
+	atomic_store_explicit(&will->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&will->goal, 0, memory_order_relaxed);
 	if (remounted) {
 		memset(&will->init, 0, sizeof(will->init));
 		for (unsigned i = 0; i < WILL_HANDLES; i++)

@@ -33,7 +33,7 @@ enum will_phase {
 	WILL_ADOPTING,     /* will.space names the namespace; done and goal count entries */
 	WILL_SERVING,
 	WILL_DRAINING,     /* for a handover: what runs is ended */
-	WILL_WRITING_DOWN, /* for the end */
+	WILL_WRITING_DOWN, /* for the end; done and goal count bytes */
 	WILL_ENDING,
 };
 
@@ -65,7 +65,7 @@ struct will {
 	_Atomic uint64_t serials;          /* last serial of a space */
 	/* The tick of each second raises it: a serving process in which it stands still for watchdog_s hangs, or was stopped. */
 	_Atomic uint64_t beats;
-	_Atomic uint64_t adopted_done, adopted_goal;
+	_Atomic uint64_t done, goal;       /* of what the phase counts; 0 and 0 = nothing yet */
 	char space[WILL_NAME_BYTES];       /* being adopted */
 	char adoption_fault[WILL_NAME_BYTES]; /* the namespace in whose adoption the last ones died by a fault of their own; the parent's */
 	uint32_t adoption_faults;          /* how many in a row did; 0: the last one did not */

@@ -244,6 +244,21 @@ def test_a_death_after_the_unmount_is_the_end(daemon, folder):
     os.kill(serving, signal.SIGKILL)
     assert d.process.wait(5 * d.slower) == 1
     assert "starting again" not in d.log() and not os.path.ismount(d.mount)
+    assert f"info: {d.mount} was unmounted: it is not started again\n" in d.log()
+    assert "it was told to stop" not in d.log()
+
+
+def test_what_a_death_while_writing_down_loses_is_told(daemon, folder):
+    d = daemon("--disk", folder, "--disk-fault", "write:EIO", "--drain", "full")
+    d.namespace("x")
+    put(d)
+    serving = d.serving()
+    d.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "writing 1 MiB down" in d.log(), 5 * d.slower, "writing down")
+    os.kill(serving, signal.SIGKILL)
+    assert d.process.wait(5 * d.slower) == 1
+    assert "info: it was told to stop and is not started again\n" in d.log()
+    assert "warning: 1 of 1 MiB were not written down: it died before\n" in d.log()
 
 
 def test_the_figures(with_disk):

@@ -265,6 +265,7 @@ def test_killed_parent_takes_the_mount_along(daemon, slower):
         wait_for(lambda: not alive(serving), 3 * slower, "the end of the serving process")
     assert mounts_at(d.mount) == []
     assert glob.glob(d.run + "/*/sock") == []
+    assert f"prefixfsd[{serving}] error: the parent is gone; unmounting\n" in d.log()
     d.start(wait=False)
     d.wait_ready(times=2)
     assert d.read("health").startswith("ok\n")

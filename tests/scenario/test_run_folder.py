@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run folder: what a start may leave there, and what happens where nothing can be written."""
 import contextlib
+import errno
 import os
 import resource
+import shutil
+import signal
 import subprocess
 
 import pytest
 
 from mounted import wait_for
+from raw import errno_of
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 
@@ -87,6 +91,16 @@ def test_a_start_that_fails_leaves_the_reason_of_the_end_before(daemon):
         assert f.read().startswith("reason: signal 9")
 
 
+def test_a_run_folder_in_the_mount_is_refused(daemon):
+    """The daemon would look for its files in its own mount, and wait for itself."""
+    d = daemon(start=False)
+    for run, said in (d.mount, "is the mount point"), (d.path("run"), f"lies below the mount point {d.mount}"):
+        d.options[d.options.index("--run-dir") + 1] = run
+        assert refusal(d) == f"prefixfsd: run_dir: {run} {said}; its files need a folder elsewhere\n"
+        assert os.listdir(d.mount) == []
+        d.options[d.options.index("--run-dir") + 1] = d.run
+
+
 def fill(folder):
     """A file there that leaves no room for another byte."""
     path = os.path.join(folder, "filler")
@@ -111,10 +125,6 @@ def test_health_says_that_a_namespace_would_not_survive(daemon, slower):
         d.namespace("x")
         assert first_line(d) == ("degraded: namespace x would be lost with the serving process, "
                                  f"{saved}/x cannot be written: No space left on device")
-        os.chmod(d.path("ns/before"), 0o700)  # after a death it would be open to all again
-        assert first_line(d) == "degraded: " + "; ".join(
-            f"namespace {n} would be lost with the serving process, {saved}/{n} cannot be written: No space left on "
-            "device" for n in ("before", "x"))
         os.unlink(filler)
         wait_for(lambda: first_line(d) == "ok", 10 * slower, "the second attempt")
         wait_for(lambda: "info: namespace x is saved" in d.log(), 10 * slower, "its line in the log")
@@ -122,8 +132,76 @@ def test_health_says_that_a_namespace_would_not_survive(daemon, slower):
         os.kill(d.serving(), 9)
         d.wait_ready(times=2)
         assert sorted(os.listdir(d.path("ns"))) == ["before", "x"]
-        assert os.stat(d.path("ns/before")).st_mode & 0o777 == 0o700
         assert first_line(d) == "ok"
+
+
+@needs_root
+def test_access_that_would_not_survive_is_refused(daemon):
+    """It was changed, and after a death what was private was open to all again."""
+    d = daemon(start=False)
+    with small(d.run, "size=256k"):
+        d.start()
+        d.namespace("x")
+        path = d.path("ns/x")
+        filler = fill(d.run)
+        assert errno_of(os.chmod, path, 0o700) == errno.ENOSPC
+        assert errno_of(os.chown, path, 1, 1) == errno.ENOSPC
+        assert os.stat(path).st_mode & 0o777 == 0o755 and os.stat(path).st_uid == 0
+        assert first_line(d) == "ok"  # what is written is what there is
+        os.unlink(filler)
+        os.chmod(path, 0o700)
+        os.kill(d.serving(), 9)
+        d.wait_ready(times=2)
+        assert os.stat(path).st_mode & 0o777 == 0o700 and first_line(d) == "ok"
+
+
+def saved(d, name="x"):
+    return os.path.join(d.folder(), "spaces", name)
+
+
+def take_away(path):
+    os.unlink(path)
+
+
+def take_all_away(path):
+    shutil.rmtree(os.path.dirname(os.path.dirname(path)))
+
+
+def scribble(path):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("garbage")
+
+
+@pytest.mark.parametrize("spoil", (take_away, take_all_away, scribble))
+def test_what_was_taken_away_is_written_anew(daemon, slower, spoil):
+    d = daemon()
+    d.namespace("x")
+    path = saved(d)
+    with open(path, encoding="utf-8") as f:
+        before = f.read()
+    spoil(path)
+    wait_for(lambda: f"warning: {path} was missing or changed; it is written anew" in d.log(), 10 * slower, "the look of each second")
+    with open(path, encoding="utf-8") as f:
+        assert f.read() == before
+    os.kill(d.serving(), 9)
+    d.wait_ready(times=2)
+    assert os.listdir(d.path("ns")) == ["x"] and first_line(d) == "ok"
+
+
+@pytest.mark.parametrize("spoil, why", ((take_away, "is missing"), (scribble, "is damaged")))
+def test_memory_that_was_dropped_for_want_of_its_file_is_told(daemon, slower, spoil, why):
+    d = daemon()
+    d.namespace("x")
+    os.kill(d.serving(), signal.SIGSTOP)  # nobody looks
+    spoil(saved(d))
+    os.kill(d.serving(), 9)
+    d.wait_ready(times=2)
+    sentence = f"the memory of namespace x was dropped: {saved(d)} {why}"
+    assert os.listdir(d.path("ns")) == []
+    assert first_line(d) == f"degraded: {sentence}"
+    assert f"error: {sentence}\n" in d.log()
+    d.namespace("x")
+    assert first_line(d) == "ok"
 
 
 @needs_root

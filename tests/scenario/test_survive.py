@@ -134,6 +134,20 @@ def test_a_client_that_dies_frees_what_was_kept_for_it(survives, peer):
         assert_found(heir, [key(7, i) for i in range(3)])
 
 
+def test_a_namespace_stays_while_a_client_of_before_holds_plans(survives):
+    d = survives("--memory=64M")
+    client, _ = keep(d)
+    client.put_start(2, [(None, 64, [key(8, 0)])])
+    assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
+    kill_and_wait(d)
+    assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
+    assert "1 slots of namespace hot are kept for clients of before" in d.log()
+    with again(d) as heir:
+        heir.call("SETTLE", session=client.attached.session)
+    os.rmdir(d.path("ns/hot"))
+    client.close()
+
+
 class Load:
     """Threads that ask without a pause; every answer is noted, and how long the longest took."""
 

@@ -131,7 +131,14 @@ static void test_want_of_memory(void **state)
 	expect(&f, "killed by the kernel for want of memory while it populated memory, of which there are 200 MiB");
 	f.populating = false;
 	expect(&f, "killed by the kernel for want of memory, of which there are 200 MiB");
-	f.memory_limit = 0;
+	snprintf(f.memory_from, sizeof(f.memory_from), "/sys/fs/cgroup/kv/memory.max");
+	f.memory = 1ull << 30;
+	expect(&f, "killed by the kernel for want of memory, of which there are 200 MiB (/sys/fs/cgroup/kv/memory.max); memory is 1024 MiB");
+	memset(f.memory_from, 'x', sizeof(f.memory_from) - 1);
+	char reason[LAST_EXIT_REASON_BYTES];
+	last_exit_reason(&f, reason);
+	assert_non_null(strstr(reason, "xxx); memory is 1024 MiB")); /* a long one leaves room */
+	f.memory_limit = f.memory = 0;
 	expect(&f, "killed by the kernel for want of memory");
 	f.oom_before = UINT64_MAX;
 	expect(&f, "signal 9 (Killed)");
@@ -231,8 +238,8 @@ static void test_text_of_an_early_death(void **state)
 	f.will = &will;
 	memset(will.space, 'n', sizeof(will.space)); /* no end of its own */
 	atomic_store(&will.phase, WILL_ADOPTING);
-	atomic_store(&will.adopted_done, 17);
-	atomic_store(&will.adopted_goal, 400);
+	atomic_store(&will.done, 17);
+	atomic_store(&will.goal, 400);
 	last_exit_text(&f, "exit status 1", NOON, text);
 	const char *phase = strstr(text, "phase: adopting nnn");
 	assert_non_null(phase);

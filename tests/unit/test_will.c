@@ -122,8 +122,8 @@ static void test_the_next_one(void **state)
 	assert_int_equal(atomic_load(&will->loops[63].began_ns), 1234);
 	will_enters(will, WILL_ADOPTING);
 	strcpy(will->space, "x");
-	atomic_store(&will->adopted_done, 1);
-	atomic_store(&will->adopted_goal, 2);
+	atomic_store(&will->done, 1);
+	atomic_store(&will->goal, 2);
 	atomic_store(&will->signal, SIGSEGV);
 	atomic_store(&will->sessions, 40);
 	atomic_store(&will->beats, 50);
@@ -137,7 +137,7 @@ static void test_the_next_one(void **state)
 	assert_int_equal(atomic_load(&will->signal), 0);
 	assert_int_equal(will->address, 0);
 	assert_string_equal(will->space, "");
-	assert_int_equal(atomic_load(&will->adopted_done) + atomic_load(&will->adopted_goal), 0);
+	assert_int_equal(atomic_load(&will->done) + atomic_load(&will->goal), 0);
 	assert_int_equal(atomic_load(&will->sessions), 40);
 	assert_int_equal(atomic_load(&will->beats), 50);
 	assert_int_equal(atomic_load(&will->polls[7]), 60);
