@@ -4,11 +4,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/cli.h"
@@ -67,19 +70,34 @@ bool host_mount_find(const char *mount, struct host_mount_row *ret)
 	return found;
 }
 
-/* The number after the process's name in /proc/PID/stat and its state: its parent. 0: it is gone. */
-static long parent_of_process(long pid)
+/* What follows the process's name in /proc/PID/stat: its state and its parent. False: it is gone. */
+static bool look_at_process(long pid, char *state, long *parent)
 {
 	char path[64], *text, *end;
-	long parent = 0;
+	bool there;
 
 	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
 	text = host_read_file(path, NULL);
 	end = text ? strrchr(text, ')') : NULL;
-	if (end && sscanf(end, ") %*c %ld", &parent) != 1)
-		parent = 0;
+	there = end && sscanf(end, ") %c %ld", state, parent) == 2;
 	free(text);
-	return parent;
+	return there;
+}
+
+static long parent_of_process(long pid)
+{
+	long parent;
+	char state;
+
+	return look_at_process(pid, &state, &parent) ? parent : 0;
+}
+
+bool host_process_stopped(long pid)
+{
+	long parent;
+	char state;
+
+	return look_at_process(pid, &state, &parent) && (state == 'T' || state == 't');
 }
 
 /* Is this the command line of the process that serves the mount @device? Its arguments end with 0 each. */
@@ -270,6 +288,82 @@ char *host_read_file(const char *path, size_t *bytes)
 	if (bytes)
 		*bytes = have;
 	return text;
+}
+
+/* In a process of its own, which may be left behind in the mount. The text, or an errno as its exit status. */
+__attribute__((noreturn)) static void read_for(const char *path, int to)
+{
+	size_t bytes;
+	char *text = host_read_file(path, &bytes);
+
+	for (size_t at = 0; text && at < bytes;) {
+		ssize_t n = write(to, text + at, bytes - at);
+
+		if (n <= 0)
+			_exit(EIO);
+		at += (size_t)n;
+	}
+	_exit(text ? 0 : errno);
+}
+
+/* All that comes from @from until @until_ns, to be freed; NULL with errno. */
+static char *collect(int from, uint64_t until_ns)
+{
+	char *text = malloc(FILE_MAX + 1);
+	size_t have = 0;
+	int error = text ? 0 : ENOMEM;
+	ssize_t n = 1;
+
+	while (!error && n > 0) {
+		struct pollfd p = {.fd = from, .events = POLLIN};
+		uint64_t now = clock_ns();
+		int r = poll(&p, 1, now < until_ns ? (int)((until_ns - now) / 1000000) + 1 : 0);
+
+		if (r > 0)
+			n = read(from, text + have, FILE_MAX - have);
+		error = r == 0 ? ETIMEDOUT : (r < 0 || n < 0) && errno != EINTR ? errno : 0;
+		have += r > 0 && n > 0 ? (size_t)n : 0;
+		n = n < 0 ? 1 : n;
+	}
+	if (error) {
+		free(text);
+		errno = error;
+		return NULL;
+	}
+	text[have] = '\0';
+	return text;
+}
+
+char *host_read_within(const char *path, unsigned ms)
+{
+	uint64_t until_ns = clock_ns() + ms * 1000000ull;
+	int ends[2], status = 0;
+	char *text;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return NULL;
+	pid = fork();
+	if (pid == 0)
+		read_for(path, ends[1]);
+	close(ends[1]);
+	text = pid > 0 ? collect(ends[0], until_ns) : NULL;
+	close(ends[0]);
+	if (!text) {
+		int error = errno;
+
+		if (pid > 0)
+			kill(pid, SIGKILL); /* not waited for: its call may not end before the daemon does */
+		errno = error;
+		return NULL;
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status == 0)
+		return text;
+	free(text);
+	errno = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+	return NULL;
 }
 
 /* One line "name: value" or "name value". */

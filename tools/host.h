@@ -27,6 +27,8 @@ struct host_mount_row {
 bool host_mount_find(const char *mount, struct host_mount_row *ret);
 /* The parent of the process that serves @mount, found in /proc; 0 when there is none. */
 long host_mount_parent(const struct host_mount_row *mount);
+/* Was it stopped by a signal or a debugger? */
+bool host_process_stopped(long pid);
 /* <mount>/ns/<name><rest> of a namespace that is there; refused with a sentence otherwise. */
 int host_namespace(char to[PATH_MAX], const char *mount, const char *name, const char *rest);
 /* <mount>/ns/<name>, for a @name that can be a namespace's; refused likewise. */
@@ -35,6 +37,8 @@ int host_new_namespace(char to[PATH_MAX], const char *mount, const char *name);
 int host_record(char to[PATH_MAX], const char *records, const char *name);
 /* A whole small file (at most 1 MiB), NUL-terminated, to be freed; NULL with errno. */
 char *host_read_file(const char *path, size_t *bytes);
+/* The same of a text, @ms at most (ETIMEDOUT): of a mount whose daemon may be stuck. */
+char *host_read_within(const char *path, unsigned ms);
 /* The value of "name: value" or "name value" in @text, to be freed; NULL if there is none. */
 char *host_line(const char *text, const char *name);
 /* All lines of @text as an object; what is a number becomes one. */
