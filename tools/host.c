@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tools/cli.h"
+#include "tools/fallen.h"
 
 #define FILE_MAX (1u << 20)
 
@@ -209,7 +210,7 @@ int host_mounted(const char *mount)
 	if (host_path(health, "%s/health", mount))
 		return 1;
 	if (!access(health, F_OK))
-		return 0;
+		return fallen_is(mount) ? fallen_complain(mount) : 0;
 	if (errno == ENOTCONN)
 		return complain("nobody serves the mount %s: prefixfs mount %s starts it again", mount, mount);
 	if (errno == ENOENT && !access(mount, F_OK))

@@ -14,7 +14,7 @@
 const char *host_mount(const char *given);
 /* <mount>/ns/<name>, or <mount>/<rest...>; NULL after a sentence when it is too long. */
 int host_path(char to[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Is a prefixfs mounted at @mount, and served? 0, or 1 after a sentence. */
+/* Is a prefixfs mounted at @mount, and served? 0, or 1 after a sentence; 1 where it is fallen. */
 int host_mounted(const char *mount);
 
 struct host_mount_row {

@@ -16,6 +16,7 @@
 
 #include "fs/client/prefixfs.h"
 #include "tools/commands.h"
+#include "tools/fallen.h"
 #include "tools/host.h"
 
 extern char **environ;
@@ -71,6 +72,17 @@ static int show_mount(int argc, char **argv)
 	return complain("mounted, but the daemon has ended since");
 }
 
+/* Another daemon there would have to begin with nothing: says so, 1. */
+static int refuse_fallen(int argc, char **argv)
+{
+	struct host_mount_row row;
+
+	for (int i = 0; i < argc; i++)
+		if (argv[i][0] != '-' && host_mount_find(argv[i], &row) && fallen_is(argv[i]))
+			return fallen_complain(argv[i]);
+	return 0;
+}
+
 int command_mount(const struct command *self, int argc, char **argv)
 {
 	static const struct option_row rows[] = {
@@ -97,7 +109,7 @@ int command_mount(const struct command *self, int argc, char **argv)
 		return usage_error(self, "a mount point is needed");
 	if (json && foreground)
 		return usage_error(self, "--json and --foreground exclude each other");
-	if (host_path(beside, "%s/prefixfsd", host_program_folder()))
+	if (refuse_fallen(argc, argv) || host_path(beside, "%s/prefixfsd", host_program_folder()))
 		return 1;
 	if (!access(beside, X_OK))
 		daemon = beside;

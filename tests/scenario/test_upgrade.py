@@ -217,6 +217,28 @@ def test_from_the_fallen_mount(daemon, upgrade, slower):
     assert found(d, 2) and d.stop()[0] == 0
 
 
+def test_what_commands_say_of_the_fallen_mount(daemon, program, slower):
+    d = daemon("--deaths=1")
+    d.namespace(layout=LAYOUT)
+    kill(d)
+    wait_for(d.falls, 30 * slower, "the fallen mount")
+    fallen = f"prefixfs: the mount {d.mount} is fallen: {d.mount}/health says why, and prefixfs upgrade --mount {d.mount} has it served " \
+             "again, with its cache\n"
+
+    def says(*words):
+        r = subprocess.run([program("prefixfs"), *words], capture_output=True, text=True, timeout=30 * slower, check=False)
+        assert (r.returncode, r.stderr) == (1, fallen), r
+        return r.stdout
+    for words in (("ns", "list", "--mount"), ("stat", "x", "--mount"), ("version", "--mount"), ("mount", f"--run-dir={d.run}")):
+        assert says(*words, d.mount) == ""
+    known = json.loads(says("stat", "--json", "--mount", d.mount))
+    assert (known["state"], known["parent"], known["reason"]) == ("fallen", d.process.pid, "signal 9 (Killed)")
+    assert (known["sessions"], known["spaces"]) == (0, 1) and known["next"].startswith("giving up: ")
+    assert set(known) <= {"state", "parent", "socket", "reason", "time", "pid", "version", "mount", "restarts", "served_s", "phase", "doing",
+                          "sessions", "spaces", "next"}
+    assert re.search(r"^spaces +1$", says("stat", "--mount", d.mount), re.M)
+
+
 def test_it_is_remounted_where_that_is_allowed(daemon, upgrade):
     """Without resending the mount is made anew, and memory is adopted all the same."""
     d = daemon("--resend=no")
