@@ -102,24 +102,28 @@ bool host_process_stopped(long pid)
 }
 
 /* Is this the command line of the process that serves the mount @device? Its arguments end with 0 each. */
-static bool serves(const char *text, size_t bytes, unsigned device)
+static bool serves(const char *text, size_t bytes, unsigned device, bool *disk)
 {
-	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
-		unsigned found;
+	bool found = false;
 
-		if (sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &found) == 1 && found == device)
-			return true;
+	*disk = false;
+	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
+		unsigned of;
+
+		found |= sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &of) == 1 && of == device;
+		*disk |= !strncmp(at, "--disk=/", strlen("--disk=/"));
 	}
-	return false;
+	return found;
 }
 
-long host_mount_parent(const struct host_mount_row *mount)
+bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *ret)
 {
 	DIR *d = opendir("/proc");
 	struct dirent *e;
-	long parent = 0;
+	bool found = false, disk;
 
-	while (d && !parent && (e = readdir(d))) {
+	*ret = (struct host_daemon){0};
+	while (d && !found && (e = readdir(d))) {
 		char path[PATH_MAX], *text;
 		struct stat st;
 		size_t bytes;
@@ -130,13 +134,18 @@ long host_mount_parent(const struct host_mount_row *mount)
 		if (stat(path, &st) || (long)st.st_uid != mount->owner) /* anybody may have such arguments */
 			continue;
 		text = host_read_file(path, &bytes);
-		if (text && serves(text, bytes, mount->device))
-			parent = parent_of_process(strtol(e->d_name, NULL, 10));
+		if (text && serves(text, bytes, mount->device, &disk)) {
+			long serving = strtol(e->d_name, NULL, 10), parent = parent_of_process(serving);
+
+			found = parent > 0;
+			if (found)
+				*ret = (struct host_daemon){parent, serving, disk};
+		}
 		free(text);
 	}
 	if (d)
 		closedir(d);
-	return parent;
+	return found;
 }
 
 static const char *only_mount(void)

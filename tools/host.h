@@ -25,8 +25,13 @@ struct host_mount_row {
 /* What the kernel knows of the prefixfs at @mount: nothing of the mount is read, so it answers where nobody serves, too.
  * False: there is none. */
 bool host_mount_find(const char *mount, struct host_mount_row *ret);
-/* The parent of the process that serves @mount, found in /proc; 0 when there is none. */
-long host_mount_parent(const struct host_mount_row *mount);
+struct host_daemon {
+	long parent, serving; /* processes */
+	bool disk;            /* it has a disk tier */
+};
+
+/* The processes that serve @mount, found in /proc. False: none is to be seen that does, and *ret is 0. */
+bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *ret);
 /* Was it stopped by a signal or a debugger? */
 bool host_process_stopped(long pid);
 /* <mount>/ns/<name><rest> of a namespace that is there; refused with a sentence otherwise. */

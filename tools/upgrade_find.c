@@ -100,6 +100,7 @@ static int ask_health(const char *mount, long *parent, char folder[PATH_MAX])
 int upgrade_find(const char *mount, long *parent, char path[PATH_MAX])
 {
 	struct host_mount_row row;
+	struct host_daemon daemon;
 	char folder[PATH_MAX];
 
 	if (!host_mount_find(mount, &row))
@@ -108,7 +109,8 @@ int upgrade_find(const char *mount, long *parent, char path[PATH_MAX])
 	if (geteuid() != 0 && (long)geteuid() != row.owner)
 		return row.owner ? complain("only root and uid %ld, who mounted %s, may upgrade its daemon", row.owner, mount)
 				 : complain("only root, who mounted %s, may upgrade its daemon", mount);
-	*parent = host_mount_parent(&row);
+	host_daemon_find(&row, &daemon);
+	*parent = daemon.parent;
 	if ((*parent <= 0 || !folder_of(*parent, folder)) && ask_health(mount, parent, folder))
 		return 1;
 	if (host_process_stopped(*parent))
