@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -215,11 +216,12 @@ static const char *printable(const char *text)
 int host_mounted(const char *mount)
 {
 	char health[PATH_MAX];
+	struct statvfs room;
 
 	if (host_path(health, "%s/health", mount))
 		return 1;
-	if (!access(health, F_OK))
-		return fallen_is(mount) ? fallen_complain(mount) : 0;
+	if (!access(health, F_OK)) /* a fallen mount answers nothing else; the kernel remembers none of statfs */
+		return statvfs(mount, &room) && errno == EIO && fallen_is(mount) ? fallen_complain(mount) : 0;
 	if (errno == ENOTCONN)
 		return complain("nobody serves the mount %s: prefixfs mount %s starts it again", mount, mount);
 	if (errno == ENOENT && !access(mount, F_OK))
