@@ -64,6 +64,7 @@ bool host_mount_find(const char *mount, struct host_mount_row *ret)
 		if (strcmp(point, real))
 			continue;
 		*ret = (struct host_mount_row){.owner = strtol(user + strlen("user_id="), NULL, 10), .device = device};
+		memcpy(ret->point, point, sizeof(ret->point));
 		found = true;
 	}
 	free(line);
@@ -72,8 +73,14 @@ bool host_mount_find(const char *mount, struct host_mount_row *ret)
 	return found;
 }
 
-/* What follows the process's name in /proc/PID/stat: its state and its parent. False: it is gone. */
-static bool look_at_process(long pid, char *state, long *parent)
+struct process {
+	char state;
+	long parent;
+	unsigned long long start; /* in ticks since the host's */
+};
+
+/* What follows the process's name in /proc/PID/stat. False: it is gone. */
+static bool look_at_process(long pid, struct process *ret)
 {
 	char path[64], *text, *end;
 	bool there;
@@ -81,53 +88,54 @@ static bool look_at_process(long pid, char *state, long *parent)
 	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
 	text = host_read_file(path, NULL);
 	end = text ? strrchr(text, ')') : NULL;
-	there = end && sscanf(end, ") %c %ld", state, parent) == 2;
+	there = end && sscanf(end, ") %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ret->state,
+			       &ret->parent, &ret->start) == 3;
 	free(text);
 	return there;
 }
 
-static long parent_of_process(long pid)
-{
-	long parent;
-	char state;
-
-	return look_at_process(pid, &state, &parent) ? parent : 0;
-}
-
 bool host_process_stopped(long pid)
 {
-	long parent;
-	char state;
+	struct process p;
 
-	return look_at_process(pid, &state, &parent) && (state == 'T' || state == 't');
+	return look_at_process(pid, &p) && (p.state == 'T' || p.state == 't');
 }
 
-/* Is this the command line of the process that serves the mount @device? Its arguments end with 0 each. */
-static bool serves(const char *text, size_t bytes, unsigned device, bool *disk)
+/* How well does this command line fit that of the process which serves @mount? 0: not at all; 2: the mount point, its last argument, is
+ * the same, which a bind mount's is not. Arguments end with 0 each. */
+static unsigned serves(const char *text, size_t bytes, const struct host_mount_row *mount, bool *disk)
 {
+	const char *last = "";
 	bool found = false;
 
 	*disk = false;
 	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
-		unsigned of;
+		unsigned device;
 
-		found |= sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &of) == 1 && of == device;
+		found |= sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &device) == 1 && device == mount->device;
 		*disk |= !strncmp(at, "--disk=/", strlen("--disk=/"));
+		last = at;
 	}
-	return found;
+	return found ? 1 + !strcmp(last, mount->point) : 0;
 }
 
+/* The kernel gives a number of a device that is gone to the next mount, and a daemon may still write down what it held when another one has its
+ * number: of those that fit best, it is the one that began last. */
 bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *ret)
 {
 	DIR *d = opendir("/proc");
+	unsigned long long start = 0;
 	struct dirent *e;
-	bool found = false, disk;
+	unsigned best = 0;
 
 	*ret = (struct host_daemon){0};
-	while (d && !found && (e = readdir(d))) {
+	while (d && (e = readdir(d))) {
 		char path[PATH_MAX], *text;
+		struct process p;
 		struct stat st;
+		unsigned fits;
 		size_t bytes;
+		bool disk;
 
 		if (e->d_name[0] < '1' || e->d_name[0] > '9')
 			continue;
@@ -135,18 +143,17 @@ bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *re
 		if (stat(path, &st) || (long)st.st_uid != mount->owner) /* anybody may have such arguments */
 			continue;
 		text = host_read_file(path, &bytes);
-		if (text && serves(text, bytes, mount->device, &disk)) {
-			long serving = strtol(e->d_name, NULL, 10), parent = parent_of_process(serving);
-
-			found = parent > 0;
-			if (found)
-				*ret = (struct host_daemon){parent, serving, disk};
-		}
+		fits = text ? serves(text, bytes, mount, &disk) : 0;
 		free(text);
+		if (!fits || fits < best || !look_at_process(strtol(e->d_name, NULL, 10), &p) || (fits == best && p.start < start))
+			continue;
+		best = fits;
+		start = p.start;
+		*ret = (struct host_daemon){p.parent, strtol(e->d_name, NULL, 10), disk};
 	}
 	if (d)
 		closedir(d);
-	return found;
+	return best > 0;
 }
 
 static const char *only_mount(void)

@@ -20,6 +20,7 @@ int host_mounted(const char *mount);
 struct host_mount_row {
 	long owner;      /* the uid for which it was mounted */
 	unsigned device; /* its minor number */
+	char point[PATH_MAX];
 };
 
 /* What the kernel knows of the prefixfs at @mount: nothing of the mount is read, so it answers where nobody serves, too.

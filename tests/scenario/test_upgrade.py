@@ -184,16 +184,38 @@ def test_an_old_one_that_is_stopped(daemon, program, slower):
     assert "restarts: 0\n" in d.read("health") and "upgrades: 1\n" in d.read("health")
 
 
+def test_a_process_of_before_with_the_same_device(daemon, program, slower):
+    """The kernel gives a device's number again, while a daemon that was unmounted may still write down what it held."""
+    d = daemon()
+    device = mounts_at(d.mount)[-1]
+    for mount in ("/elsewhere", d.mount):
+        words = ["python3", "-c", "import sys; print(flush=True); sys.stdin.read()", f"--serve=1,2,3,4,{device},0,0,", mount]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as before:
+            assert before.stdout.readline() == b"\n"
+            try:
+                if mount == d.mount:  # whoever began last is meant: start one after it
+                    old = d.serving()
+                    kill(d)
+                    wait_for(lambda: d.serving() != old, 20 * slower, "the next one")
+                r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], capture_output=True, text=True,
+                                   timeout=30 * slower, check=False)
+                assert (r.returncode, r.stderr) == (0, ""), r
+            finally:
+                before.kill()
+
+
 def test_a_parent_that_is_stopped(daemon, program, slower):
     """With nobody who serves, the mount answers nothing, nor does the parent."""
     d = daemon("--deaths=1")
     os.kill(d.process.pid, signal.SIGSTOP)
     try:
+        with open(f"/proc/{d.process.pid}/stat", encoding="ascii") as stat:
+            wait_for(lambda: (stat.seek(0), stat.read())[1].rsplit(")", 1)[1].split()[0] == "T", 10 * slower, "its stop")
         for how, text in (("serves", f"the daemon at {d.mount} is stopped: kill -CONT {d.process.pid} has its parent go on"),
                           ("nobody", f"the daemon at {d.mount} does not answer within 5000 ms")):
             if how == "nobody":
                 kill(d)
-                wait_for(lambda: not alive(d.serving()), 10 * slower)
+                wait_for(lambda: not alive(d.serving()) and len(os.listdir(f"/proc/{d.serving()}/task")) == 1, 10 * slower, "its end")
             r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], capture_output=True, text=True,
                                timeout=30 * slower, check=False)
             assert (r.returncode, r.stderr) == (1, f"prefixfs: {text}\n")
