@@ -9,7 +9,25 @@
 
 #include "fs/client/prefixfs.h"
 #include "tools/commands.h"
+#include "tools/fallen.h"
 #include "tools/host.h"
+
+/* What a fallen mount still says, and that it is one: 1; 0: it is none. */
+static int stat_fallen(const char *mount, bool json)
+{
+	char path[PATH_MAX], *text;
+	json_t *lines;
+
+	if (!fallen_is(mount) || host_path(path, "%s/health", mount))
+		return 0;
+	text = host_read_file(path, NULL);
+	lines = text ? fallen_lines(text) : NULL;
+	free(text);
+	if (!lines)
+		return 0;
+	show_object(lines, json);
+	return fallen_complain(mount);
+}
 
 int command_stat(const struct command *self, int argc, char **argv)
 {
@@ -26,7 +44,7 @@ int command_stat(const struct command *self, int argc, char **argv)
 	if (argc > 1)
 		return usage_error(self, "one namespace is expected, %d are given", argc);
 	mount = host_mount(mount);
-	if (!mount || host_mounted(mount) ||
+	if (!mount || (!argc && stat_fallen(mount, json)) || host_mounted(mount) ||
 		(argc ? host_namespace(path, mount, argv[0], "/stats") : host_path(path, "%s/health", mount)))
 		return 1;
 	text = host_read_file(path, NULL);

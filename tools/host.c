@@ -4,14 +4,19 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/cli.h"
+#include "tools/fallen.h"
 
 #define FILE_MAX (1u << 20)
 
@@ -59,6 +64,7 @@ bool host_mount_find(const char *mount, struct host_mount_row *ret)
 		if (strcmp(point, real))
 			continue;
 		*ret = (struct host_mount_row){.owner = strtol(user + strlen("user_id="), NULL, 10), .device = device};
+		memcpy(ret->point, point, sizeof(ret->point));
 		found = true;
 	}
 	free(line);
@@ -67,43 +73,69 @@ bool host_mount_find(const char *mount, struct host_mount_row *ret)
 	return found;
 }
 
-/* The number after the process's name in /proc/PID/stat and its state: its parent. 0: it is gone. */
-static long parent_of_process(long pid)
+struct process {
+	char state;
+	long parent;
+	unsigned long long start; /* in ticks since the host's */
+};
+
+/* What follows the process's name in /proc/PID/stat. False: it is gone. */
+static bool look_at_process(long pid, struct process *ret)
 {
 	char path[64], *text, *end;
-	long parent = 0;
+	bool there;
 
 	snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
 	text = host_read_file(path, NULL);
 	end = text ? strrchr(text, ')') : NULL;
-	if (end && sscanf(end, ") %*c %ld", &parent) != 1)
-		parent = 0;
+	there = end && sscanf(end, ") %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ret->state,
+			       &ret->parent, &ret->start) == 3;
 	free(text);
-	return parent;
+	return there;
 }
 
-/* Is this the command line of the process that serves the mount @device? Its arguments end with 0 each. */
-static bool serves(const char *text, size_t bytes, unsigned device)
+bool host_process_stopped(long pid)
 {
-	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
-		unsigned found;
+	struct process p;
 
-		if (sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &found) == 1 && found == device)
-			return true;
-	}
-	return false;
+	return look_at_process(pid, &p) && (p.state == 'T' || p.state == 't');
 }
 
-long host_mount_parent(const struct host_mount_row *mount)
+/* How well does this command line fit that of the process which serves @mount? 0: not at all; 2: the mount point, its last argument, is
+ * the same, which a bind mount's is not. Arguments end with 0 each. */
+static unsigned serves(const char *text, size_t bytes, const struct host_mount_row *mount, bool *disk)
+{
+	const char *last = "";
+	bool found = false;
+
+	*disk = false;
+	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
+		unsigned device;
+
+		found |= sscanf(at, "--serve=%*d,%*d,%*d,%*d,%u,", &device) == 1 && device == mount->device;
+		*disk |= !strncmp(at, "--disk=/", strlen("--disk=/"));
+		last = at;
+	}
+	return found ? 1 + !strcmp(last, mount->point) : 0;
+}
+
+/* The kernel gives a number of a device that is gone to the next mount, and a daemon may still write down what it held when another one has its
+ * number: of those that fit best, it is the one that began last. */
+bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *ret)
 {
 	DIR *d = opendir("/proc");
+	unsigned long long start = 0;
 	struct dirent *e;
-	long parent = 0;
+	unsigned best = 0;
 
-	while (d && !parent && (e = readdir(d))) {
+	*ret = (struct host_daemon){0};
+	while (d && (e = readdir(d))) {
 		char path[PATH_MAX], *text;
+		struct process p;
 		struct stat st;
+		unsigned fits;
 		size_t bytes;
+		bool disk;
 
 		if (e->d_name[0] < '1' || e->d_name[0] > '9')
 			continue;
@@ -111,13 +143,17 @@ long host_mount_parent(const struct host_mount_row *mount)
 		if (stat(path, &st) || (long)st.st_uid != mount->owner) /* anybody may have such arguments */
 			continue;
 		text = host_read_file(path, &bytes);
-		if (text && serves(text, bytes, mount->device))
-			parent = parent_of_process(strtol(e->d_name, NULL, 10));
+		fits = text ? serves(text, bytes, mount, &disk) : 0;
 		free(text);
+		if (!fits || fits < best || !look_at_process(strtol(e->d_name, NULL, 10), &p) || (fits == best && p.start < start))
+			continue;
+		best = fits;
+		start = p.start;
+		*ret = (struct host_daemon){p.parent, strtol(e->d_name, NULL, 10), disk};
 	}
 	if (d)
 		closedir(d);
-	return parent;
+	return best > 0;
 }
 
 static const char *only_mount(void)
@@ -187,11 +223,12 @@ static const char *printable(const char *text)
 int host_mounted(const char *mount)
 {
 	char health[PATH_MAX];
+	struct statvfs room;
 
 	if (host_path(health, "%s/health", mount))
 		return 1;
-	if (!access(health, F_OK))
-		return 0;
+	if (!access(health, F_OK)) /* a fallen mount answers nothing else; the kernel remembers none of statfs */
+		return statvfs(mount, &room) && errno == EIO && fallen_is(mount) ? fallen_complain(mount) : 0;
 	if (errno == ENOTCONN)
 		return complain("nobody serves the mount %s: prefixfs mount %s starts it again", mount, mount);
 	if (errno == ENOENT && !access(mount, F_OK))
@@ -270,6 +307,82 @@ char *host_read_file(const char *path, size_t *bytes)
 	if (bytes)
 		*bytes = have;
 	return text;
+}
+
+/* In a process of its own, which may be left behind in the mount. The text, or an errno as its exit status. */
+__attribute__((noreturn)) static void read_for(const char *path, int to)
+{
+	size_t bytes;
+	char *text = host_read_file(path, &bytes);
+
+	for (size_t at = 0; text && at < bytes;) {
+		ssize_t n = write(to, text + at, bytes - at);
+
+		if (n <= 0)
+			_exit(EIO);
+		at += (size_t)n;
+	}
+	_exit(text ? 0 : errno);
+}
+
+/* All that comes from @from until @until_ns, to be freed; NULL with errno. */
+static char *collect(int from, uint64_t until_ns)
+{
+	char *text = malloc(FILE_MAX + 1);
+	size_t have = 0;
+	int error = text ? 0 : ENOMEM;
+	ssize_t n = 1;
+
+	while (!error && n > 0) {
+		struct pollfd p = {.fd = from, .events = POLLIN};
+		uint64_t now = clock_ns();
+		int r = poll(&p, 1, now < until_ns ? (int)((until_ns - now) / 1000000) + 1 : 0);
+
+		if (r > 0)
+			n = read(from, text + have, FILE_MAX - have);
+		error = r == 0 ? ETIMEDOUT : (r < 0 || n < 0) && errno != EINTR ? errno : 0;
+		have += r > 0 && n > 0 ? (size_t)n : 0;
+		n = n < 0 ? 1 : n;
+	}
+	if (error) {
+		free(text);
+		errno = error;
+		return NULL;
+	}
+	text[have] = '\0';
+	return text;
+}
+
+char *host_read_within(const char *path, unsigned ms)
+{
+	uint64_t until_ns = clock_ns() + ms * 1000000ull;
+	int ends[2], status = 0;
+	char *text;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return NULL;
+	pid = fork();
+	if (pid == 0)
+		read_for(path, ends[1]);
+	close(ends[1]);
+	text = pid > 0 ? collect(ends[0], until_ns) : NULL;
+	close(ends[0]);
+	if (!text) {
+		int error = errno;
+
+		if (pid > 0)
+			kill(pid, SIGKILL); /* not waited for: its call may not end before the daemon does */
+		errno = error;
+		return NULL;
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status == 0)
+		return text;
+	free(text);
+	errno = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+	return NULL;
 }
 
 /* One line "name: value" or "name value". */

@@ -16,6 +16,7 @@
 
 #include "fs/client/prefixfs.h"
 #include "tools/commands.h"
+#include "tools/fallen.h"
 #include "tools/host.h"
 
 extern char **environ;
@@ -71,6 +72,17 @@ static int show_mount(int argc, char **argv)
 	return complain("mounted, but the daemon has ended since");
 }
 
+/* Another daemon there would have to begin with nothing: says so, 1. */
+static int refuse_fallen(int argc, char **argv)
+{
+	struct host_mount_row row;
+
+	for (int i = 0; i < argc; i++)
+		if (argv[i][0] != '-' && host_mount_find(argv[i], &row) && fallen_is(argv[i]))
+			return fallen_complain(argv[i]);
+	return 0;
+}
+
 int command_mount(const struct command *self, int argc, char **argv)
 {
 	static const struct option_row rows[] = {
@@ -97,7 +109,7 @@ int command_mount(const struct command *self, int argc, char **argv)
 		return usage_error(self, "a mount point is needed");
 	if (json && foreground)
 		return usage_error(self, "--json and --foreground exclude each other");
-	if (host_path(beside, "%s/prefixfsd", host_program_folder()))
+	if (refuse_fallen(argc, argv) || host_path(beside, "%s/prefixfsd", host_program_folder()))
 		return 1;
 	if (!access(beside, X_OK))
 		daemon = beside;
@@ -137,8 +149,22 @@ static int unmount(const char *mount, long owner, bool lazy)
 	return run("fusermount3", args) ? 1 : 0;
 }
 
+/* Why a daemon of which nothing is mounted any more has not ended, as far as it is to be seen. */
+static int say_goes_on(const struct host_daemon *daemon, uint64_t seconds)
+{
+	char why[128] = "";
+	long stopped = host_process_stopped(daemon->parent) ? daemon->parent : host_process_stopped(daemon->serving) ? daemon->serving : 0;
+
+	if (stopped)
+		snprintf(why, sizeof(why), ": process %ld is stopped", stopped);
+	else if (daemon->disk)
+		snprintf(why, sizeof(why), ": it may still be writing to the disk tier, as its log says");
+	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s%s; kill %ld ends it%s", daemon->parent,
+		(unsigned long long)seconds, why, daemon->parent, daemon->disk ? ", a second one without what is not written" : "");
+}
+
 /* Waits until the process that @pidfd names has ended. */
-static int wait_for_end(int pidfd, long pid, uint64_t seconds)
+static int wait_for_end(int pidfd, const struct host_daemon *daemon, uint64_t seconds)
 {
 	struct pollfd p = {.fd = pidfd, .events = POLLIN};
 	uint64_t until = clock_ns() + seconds * 1000000000ull, now;
@@ -150,9 +176,7 @@ static int wait_for_end(int pidfd, long pid, uint64_t seconds)
 	} while (r < 0 && errno == EINTR);
 	if (r > 0)
 		return 0;
-	return complain("unmounted, but the daemon (process %ld) has not ended within %llu s: it may still be writing to "
-			"the disk tier, as its log says; kill %ld ends it, a second one without what is not written",
-		pid, (unsigned long long)seconds, pid);
+	return say_goes_on(daemon, seconds);
 }
 
 int command_unmount(const struct command *self, int argc, char **argv)
@@ -166,8 +190,8 @@ int command_unmount(const struct command *self, int argc, char **argv)
 		{0},
 	};
 	struct host_mount_row row;
+	struct host_daemon daemon;
 	const char *mount;
-	long pid;
 	int pidfd = -1, r;
 
 	options_read(self, rows, &argc, argv);
@@ -180,16 +204,15 @@ int command_unmount(const struct command *self, int argc, char **argv)
 	if (!host_mount_find(mount, &row))
 		return access(mount, F_OK) ? complain("%s is no prefixfs mount: %s", mount, strerror(errno))
 					   : complain("%s is no prefixfs mount", mount);
-	pid = host_mount_parent(&row);
-	if (pid > 0)
-		pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	if (host_daemon_find(&row, &daemon))
+		pidfd = (int)syscall(SYS_pidfd_open, (pid_t)daemon.parent, 0);
 	r = unmount(mount, row.owner, lazy);
 	if (!r && pidfd >= 0)
-		r = wait_for_end(pidfd, pid, seconds);
+		r = wait_for_end(pidfd, &daemon, seconds);
 	if (pidfd >= 0)
 		close(pidfd);
 	if (!r && json)
-		show_object(json_pack("{s:s, s:o}", "mount", mount, "pid", pid ? json_integer(pid) : json_null()), true);
+		show_object(json_pack("{s:s, s:o}", "mount", mount, "pid", daemon.parent ? json_integer(daemon.parent) : json_null()), true);
 	return r;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,38 +19,10 @@
 #include "tools/upgrade.h"
 
 #define DELETED " (deleted)" /* the kernel's, behind the path of a program that was replaced */
+#define CONNECT_S 5
 #define ANSWER_S 60u         /* judge, drain and start have limits of their own, together less */
 
-/* ---- which daemon ------------------------------------------------------------------------------------------------------ */
-
-/* The run folder stands in health, which is there in a fallen mount too. */
-static int find_socket(const char *mount, long *parent, char path[PATH_MAX])
-{
-	char health[PATH_MAX], *text, *socket = NULL, *pid = NULL, *slash;
-	int r = 1;
-
-	if (host_path(health, "%s/health", mount))
-		return 1;
-	text = host_read_file(health, NULL);
-	if (text) {
-		socket = host_line(text, "socket");
-		pid = host_line(text, "parent");
-	}
-	slash = socket ? strrchr(socket, '/') : NULL;
-	if (!text) {
-		complain("%s: %s", health, strerror(errno));
-	} else if (!slash || !pid) {
-		complain("%s names no socket and parent", health);
-	} else {
-		*slash = '\0';
-		*parent = strtol(pid, NULL, 10);
-		r = host_path(path, "%s/" UPGRADE_SOCKET, socket);
-	}
-	free(socket);
-	free(pid);
-	free(text);
-	return r;
-}
+/* ---- which program ----------------------------------------------------------------------------------------------------- */
 
 /* The program that the daemon was started from, by its path, where a package has put another by now. */
 static int own_program(long parent, char path[PATH_MAX])
@@ -68,20 +41,42 @@ static int own_program(long parent, char path[PATH_MAX])
 	return 0;
 }
 
+/* What can be said of a file before anybody runs it. */
+static int check_program(int fd, const char *path)
+{
+	char head[2];
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return complain("%s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return complain("%s is no regular file", path);
+	if (!(st.st_mode & 0111))
+		return complain("%s may not be executed: its mode is %04o", path, st.st_mode & 07777);
+	if (pread(fd, head, sizeof(head), 0) == sizeof(head) && !memcmp(head, "#!", sizeof(head)))
+		return complain("%s is a script: it must be the program itself", path);
+	return 0;
+}
+
 static int open_program(const char *file, long parent, char path[PATH_MAX])
 {
 	int fd;
 
 	if (file ? host_path(path, "%s", file) : own_program(parent, path))
 		return -1;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
 	if (fd < 0)
 		complain("%s: %s", path, strerror(errno));
+	else if (check_program(fd, path)) {
+		close(fd);
+		fd = -1;
+	}
 	return fd;
 }
 
 static int connect_to(const char *path)
 {
+	const struct timeval longest = {.tv_sec = CONNECT_S};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd;
 
@@ -92,12 +87,14 @@ static int connect_to(const char *path)
 	}
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest)); /* of connect too, where others wait there */
 	if (fd >= 0 && !connect(fd, (struct sockaddr *)&address, sizeof(address)))
 		return fd;
 	if (errno == ENOENT)
 		complain("%s is not there: the daemon cannot be upgraded while it runs; stop it and start the new one", path);
 	else
-		complain("%s: %s", path, strerror(errno));
+		complain("%s: %s", path, errno == EAGAIN ? "the daemon's parent does not answer" : strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return -1;
@@ -156,6 +153,15 @@ static int hear(int fd, upgrade_heard *heard, void *context, struct upgrade_answ
 	return error;
 }
 
+/* The parent was given a descriptor, and does not know the file's name. */
+static void name_program(struct upgrade_answer *answer, const char *path)
+{
+	char text[sizeof(answer->text)];
+
+	memcpy(text, answer->text, sizeof(text));
+	snprintf(answer->text, sizeof(answer->text), "%.200s: %.270s", path, text);
+}
+
 int upgrade_ask(const char *mount, const char *file, bool judge_only, bool remount, upgrade_heard *heard, void *context,
 	struct upgrade_answer *answer)
 {
@@ -165,7 +171,7 @@ int upgrade_ask(const char *mount, const char *file, bool judge_only, bool remou
 	int fd = -1, program, error = 0;
 	long parent;
 
-	if (find_socket(mount, &parent, socket_path))
+	if (upgrade_find(mount, &parent, socket_path))
 		return 1;
 	program = open_program(file, parent, program_path);
 	if (program >= 0)
@@ -176,6 +182,8 @@ int upgrade_ask(const char *mount, const char *file, bool judge_only, bool remou
 			error = hear(fd, heard, context, answer);
 		close(fd);
 	}
+	if (fd >= 0 && !error && answer->error == ENOEXEC)
+		name_program(answer, program_path);
 	if (program >= 0)
 		close(program);
 	if (error == ECONNRESET)
@@ -214,7 +222,8 @@ static const char more[] =
 
 static void show_word(void *context, const char *text)
 {
-	fprintf(stderr, "prefixfs: %s\n", text);
+	printf("%s\n", text);
+	fflush(stdout);
 }
 
 int command_upgrade(const struct command *self, int argc, char **argv)
@@ -235,6 +244,8 @@ int command_upgrade(const struct command *self, int argc, char **argv)
 	options_read(&with_more, rows, &argc, argv);
 	if (argc > 1)
 		return usage_error(self, "one program is expected, %d are given", argc);
+	if (argc && !*argv[0])
+		return usage_error(self, "the program's name is empty");
 	mount = host_mount(mount);
 	if (!mount || upgrade_ask(mount, argc ? argv[0] : NULL, judge_only, remount, json ? NULL : show_word, NULL, &answer))
 		return 1;

@@ -32,6 +32,10 @@
 int say(int error, const char *format, ...) LIKE_PRINTF(2); /* returns -error */
 void say_text(const char *text);
 
+/* away.c */
+/* Why opening @ctl failed with @error, which is returned negative; -EHOSTDOWN: its mount is fallen, and will not be served by itself. */
+int say_open(const char *ctl, int error);
+
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 
 struct conn {
@@ -84,6 +88,7 @@ struct pfs_session {
 	bool met;                     /* a ctl was opened once; written by who attaches */
 	unsigned waiters;             /* (lock) of `changed` */
 	uint64_t lost_ms;             /* (lock) when the current connection was found lost */
+	uint64_t tried_ms;            /* (lock) when attaching anew was tried last, after a whole deadline in vain; 0 = not yet */
 	uint64_t reattached;          /* (lock) */
 	uint64_t remapped;            /* (lock) */
 	uint64_t seq;                 /* (lock) last one given out */
@@ -100,7 +105,8 @@ struct pfs_session {
 	struct imported imports[PFS_MAX_IMPORTS]; /* (imports_lock) */
 	uint64_t import_counter;      /* (imports_lock) */
 	_Atomic uint64_t serials;     /* of connections */
-	int poll_fd;                 /* epoll that watches the current connection's ctl */
+	int poll_fd;                 /* epoll that watches the current connection's ctl and `retry_fd` */
+	int retry_fd;                /* timer: readable when it is time to try again */
 	char *ctl_path, *socket_dir;
 	struct pfs_options options;
 	uint8_t client_id[16];
@@ -118,9 +124,10 @@ void conn_free(struct pfs_session *session, struct conn **conn);
 void conn_put(struct pfs_session *session, struct conn **conn);
 
 /* reattach.c */
-/* conn_open again and again until the deadline. Without the lock, by the one thread that set `attaching`, or opens. */
+/* conn_open again and again until the deadline, or the mount is fallen. Without the lock, by the one thread that set `attaching`, or opens. */
 int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn **ret);
-/* The current connection, referenced; attaches anew when it is lost, within the session's deadline. -ENOTCONN: not until then. */
+/* The current connection, referenced; attaches anew when it is lost, within the session's deadline. -ENOTCONN: not until then, or
+ * a deadline has passed in vain before: then one thread tries once a second, and nobody else waits. */
 int conn_get(struct pfs_session *session, struct conn **ret);
 /* Runs @call on the current connection, and again on a new one when it ended with an error that says that its connection is
  * gone: a few times at most, and within one deadline; then -ENOTCONN. @call leaves nothing behind when it fails. */

@@ -236,15 +236,6 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	return r;
 }
 
-static int say_open(const char *path, int error)
-{
-	const char *why = error == ENOENT     ? "no such namespace, or it has no layout yet"
-			  : error == ENOTCONN ? "nobody serves the mount"
-					      : strerror(error);
-
-	return say(error, "%s: %s", path, why);
-}
-
 int conn_open(struct pfs_session *session, uint64_t until_ms, struct conn **ret)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));

@@ -22,7 +22,8 @@
  * Where the daemon kept its memory, the segment's address stays, and what was registered with a device. Else there is a second mapping;
  * the old one goes with the last of its plans, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
  * Where nobody serves until the deadline, or the daemon dies again and again of the same request, any call that has to ask is -ENOTCONN: to
- * an engine a miss, or a value that is not kept. The next call tries again.
+ * an engine a miss, or a value that is not kept. From then on such calls fail at once, but for one a second, which tries again: until
+ * the session is attached. pfs_poll_fd() is readable when it is time to. A fallen mount (prefixfsd(8)) is not waited for at all.
  *
  * A session does not survive fork(2): a child opens its own. All memory returned belongs to the library.
  */
@@ -86,7 +87,8 @@ void pfs_options_init(struct pfs_options *options);
  * successor is asked. On success *ret is the caller's,
  * to be closed with pfs_close.
  * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the
- * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, and whatever open(2) says. */
+ * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
+ * open(2) says. */
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret);
 
 /* Ends the session with all it holds and leaves NULL behind. Plans that are open are lost: first let the copies that use
@@ -122,7 +124,7 @@ int pfs_poll_fd(struct pfs_session *session);
 
 /* Waits until there is news, at most @deadline_ms (0 = does not wait), then brings the acknowledged ranges up to date if
  * the session has auto_ack. 0, or -ETIMEDOUT if there was no news (ranges were brought up to date nevertheless). The loss of the
- * connection is news, until it was attached anew. */
+ * connection is news, until it was attached anew or a deadline has passed in vain; then it is news that it is time to try again. */
 int pfs_news(struct pfs_session *session, uint32_t deadline_ms);
 
 /* ---- granted ranges, for engines that register memory with a device ------------------------------------------- */

@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 
 #include "fs/client/client.h"
 
 #define RETRY_FIRST_MS 5u
 #define RETRY_LONGEST_MS 200u
+#define AGAIN_MS 1000u /* between tries, once a deadline has passed in vain; less with a shorter deadline */
 #define MAX_TURNS 3u /* on so many connections a request is run: it may be what the daemon dies of */
 
 bool conn_is_lost(int error)
@@ -44,11 +46,40 @@ int conn_open_again(struct pfs_session *session, uint64_t until_ms, struct conn 
 	uint64_t pause = RETRY_FIRST_MS;
 	int r;
 
-	while ((r = conn_open(session, until_ms, ret)) && now_ms() + pause < until_ms) {
+	while ((r = conn_open(session, until_ms, ret)) && r != -EHOSTDOWN && now_ms() + pause < until_ms) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause * 1000000}, NULL);
 		pause = pause * 2 < RETRY_LONGEST_MS ? pause * 2 : RETRY_LONGEST_MS;
 	}
 	return r;
+}
+
+/* ---- when a deadline has passed in vain ------------------------------------------------------------------------- */
+
+static uint64_t again_ms(const struct pfs_session *session)
+{
+	return session->options.deadline_ms < AGAIN_MS ? session->options.deadline_ms : AGAIN_MS;
+}
+
+/* pfs_poll_fd is readable in @ms; 0: not for that. */
+static void set_timer(struct pfs_session *session, uint64_t ms)
+{
+	struct itimerspec at = {.it_value = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000}};
+
+	timerfd_settime(session->retry_fd, 0, &at, NULL);
+}
+
+/* (lock) The lost ctl is in error for good: it would wake whoever sleeps on pfs_poll_fd again and again. The timer does it instead. */
+static void note_tried(struct pfs_session *session)
+{
+	epoll_ctl(session->poll_fd, EPOLL_CTL_DEL, session->current->ctl, NULL);
+	session->tried_ms = now_ms();
+	set_timer(session, again_ms(session));
+}
+
+/* (lock) A deadline has passed in vain, and somebody has tried since, or does so now: nobody waits for that. */
+static bool is_away(const struct pfs_session *session)
+{
+	return session->tried_ms && (session->attaching || now_ms() - session->tried_ms < again_ms(session));
 }
 
 /* ---- attaching anew --------------------------------------------------------------------------------------------- */
@@ -75,6 +106,8 @@ static struct conn *install(struct pfs_session *session, struct conn *conn, char
 
 	snprintf(line, size, "prefixfs: %s: attached anew after %llu ms; memory %s; %u plans lost", session->ctl_path,
 		(unsigned long long)(now_ms() - session->lost_ms), kept ? "kept" : "is new", open_plans(session, old));
+	session->tried_ms = 0;
+	set_timer(session, 0);
 	session->reattached++;
 	session->remapped += !kept;
 	epoll_ctl(session->poll_fd, EPOLL_CTL_DEL, old->ctl, NULL);
@@ -93,16 +126,18 @@ static void tell(struct pfs_session *session, const char *line)
 		fprintf(stderr, "%s\n", line);
 }
 
-/* Afterwards the session is attached, or @until_ms has come. By the one thread that set `attaching`. */
-static int attach_anew(struct pfs_session *session, uint64_t until_ms)
+/* Afterwards the session is attached, or @until_ms has come; @once: or nobody was there. By the one thread that set `attaching`. */
+static int attach_anew(struct pfs_session *session, bool once, uint64_t until_ms)
 {
 	char line[512];
 	struct conn *conn, *old = NULL;
-	int r = conn_open_again(session, until_ms, &conn);
+	int r = once ? conn_open(session, now_ms() + again_ms(session), &conn) : conn_open_again(session, until_ms, &conn);
 
 	pthread_mutex_lock(&session->lock);
 	session->attaching = false;
-	if (!r)
+	if (r)
+		note_tried(session);
+	else
 		old = install(session, conn, line, sizeof(line));
 	pthread_cond_broadcast(&session->changed);
 	pthread_mutex_unlock(&session->lock);
@@ -128,7 +163,12 @@ static int say_away(struct pfs_session *session, int error)
 {
 	char why[300];
 
+	if (error == -EAGAIN)
+		return say(ENOTCONN, "%s: nobody serves; attaching anew is tried every %llu ms", session->ctl_path,
+			(unsigned long long)again_ms(session));
 	pfs_last_error(why, sizeof(why));
+	if (error == -EHOSTDOWN)
+		return say(ENOTCONN, "%s", why);
 	return say(ENOTCONN, "%s: not attached anew within %u ms%s%s", session->ctl_path, session->options.deadline_ms,
 		error == -ETIMEDOUT ? "" : ": ", error == -ETIMEDOUT ? "" : why);
 }
@@ -140,6 +180,12 @@ static int get_until(struct pfs_session *session, uint64_t *until_ms, struct con
 
 	pthread_mutex_lock(&session->lock);
 	while (!r && session->current->lost) {
+		bool once = session->tried_ms != 0;
+
+		if (is_away(session)) {
+			r = -EAGAIN;
+			continue;
+		}
 		if (*until_ms == 0)
 			*until_ms = now_ms() + session->options.deadline_ms;
 		if (session->attaching) {
@@ -148,7 +194,7 @@ static int get_until(struct pfs_session *session, uint64_t *until_ms, struct con
 		}
 		session->attaching = true;
 		pthread_mutex_unlock(&session->lock);
-		r = attach_anew(session, *until_ms);
+		r = attach_anew(session, once, *until_ms);
 		pthread_mutex_lock(&session->lock);
 	}
 	if (!r) {

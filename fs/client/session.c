@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "fs/client/client.h"
@@ -80,6 +81,7 @@ static int set_paths(struct pfs_session *s, const char *path)
 static int session_new(const char *path, const struct pfs_options *options, struct pfs_session **ret)
 {
 	struct pfs_session *s = calloc(1, sizeof(*s));
+	struct epoll_event event = {.events = EPOLLIN};
 	pthread_condattr_t attr;
 	uint64_t random[2];
 	int r;
@@ -87,7 +89,7 @@ static int session_new(const char *path, const struct pfs_options *options, stru
 	if (!s)
 		return say(ENOMEM, "no memory for a session");
 	*ret = s;
-	s->poll_fd = -1;
+	s->poll_fd = s->retry_fd = -1;
 	s->options = *options;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->ranges_lock, NULL);
@@ -108,7 +110,12 @@ static int session_new(const char *path, const struct pfs_options *options, stru
 	s->tag = random[0] % ((1u << TAG_BITS) - 1) + 1; /* not 0: no id is */
 	s->plan_counter = random[1];
 	s->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-	return s->poll_fd < 0 ? say(errno, "epoll_create1: %s", strerror(errno)) : 0;
+	if (s->poll_fd < 0)
+		return say(errno, "epoll_create1: %s", strerror(errno));
+	s->retry_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (s->retry_fd < 0 || epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, s->retry_fd, &event))
+		return say(errno, "the timer of a session: %s", strerror(errno));
+	return 0;
 }
 
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret)
@@ -162,6 +169,8 @@ void pfs_close(struct pfs_session **sessionp)
 	}
 	if (s->poll_fd >= 0)
 		close(s->poll_fd);
+	if (s->retry_fd >= 0)
+		close(s->retry_fd);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->ranges_lock);
 	pthread_mutex_destroy(&s->imports_lock);

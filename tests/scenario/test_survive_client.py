@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """libprefixfs through deaths of the serving process: misses, and one line for each; what is in an engine's hands stays."""
+import ctypes
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -140,3 +143,51 @@ def test_a_death_is_news(daemon, program, slower, rank, auto_ack):
             engine.kill()
     assert engine.returncode == 0 and out == "1\n", said
     assert said.count("\n") == 1 and "; 0 plans lost" in said
+
+
+class Library:
+    """libprefixfs in this process."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.session = ctypes.c_void_p()
+
+    def open(self, path):
+        return -self.lib.pfs_open(path.encode(), None, ctypes.byref(self.session))
+
+    def probe(self):
+        return -self.lib.pfs_probe(self.session, bytes(32), ctypes.c_uint32(1), None, None)
+
+    def said(self):
+        text = ctypes.create_string_buffer(512)
+        self.lib.pfs_last_error(text, ctypes.c_size_t(512))
+        return text.value.decode()
+
+    def close(self):
+        self.lib.pfs_close(ctypes.byref(self.session))
+
+
+def test_nobody_waits_in_the_fallen_mount(daemon, program, slower):
+    d = daemon("--deaths=1")
+    d.namespace(layout=LAYOUT)
+    library, other = (Library(program("fs/client/libprefixfs.so")) for _ in range(2))
+    assert library.open(d.path("ns/x")) == 0 and library.probe() == 0
+    os.kill(d.serving(), signal.SIGKILL)
+    wait_for(d.falls, 30 * slower, "the fallen mount")
+    begin = time.monotonic()
+    fallen = f"the mount {d.mount} is fallen: {d.mount}/health says why, and prefixfs upgrade has it served again"
+    assert (library.probe(), library.said()) == (errno.ENOTCONN, fallen)
+    for _ in range(100):
+        assert library.probe() == errno.ENOTCONN
+    assert (other.open(d.path("ns/x")), other.said()) == (errno.EHOSTDOWN, fallen)
+    assert time.monotonic() - begin < 5 * slower, "a deadline has 30 s"
+    subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], check=True, capture_output=True)
+    wait_for(lambda: library.probe() == 0, 10 * slower, "attaching anew")
+    library.close()
+
+
+def test_there_is_no_mount(daemon, program):
+    d = daemon(start=False)
+    library = Library(program("fs/client/libprefixfs.so"))
+    assert library.open(d.path("ns/x")) == errno.ENOENT
+    assert library.said() == f"{d.path('ns/x')}: no prefixfs is mounted at {d.mount}"

@@ -172,32 +172,55 @@ def test_who_waits_and_who_holds(daemon, upgrade):
     assert found(d, 1)
 
 
-def test_an_old_one_that_is_stopped(daemon, upgrade):
+def test_an_old_one_that_is_stopped(daemon, program, slower):
     d = daemon()
     d.namespace(layout=LAYOUT)
     put(d, 1)
     old = kill(d, signal.SIGSTOP)
-    # The command asks `health` who is to be asked, and nobody answers: so the program goes over the socket by the test's own hand.
-    said = ask_by_hand(d, d.program)
-    assert said[-1][0:2] == (1, 0), said
-    assert (0, 0, "the old one did not end what it ran within 100 ms and was killed") in said
+    r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], capture_output=True, text=True, timeout=30 * slower, check=False)
+    assert (r.returncode, r.stderr) == (0, ""), r
+    assert "the old one did not end what it ran within 100 ms and was killed\n" in r.stdout
     assert not alive(old) and found(d, 1)
     assert "restarts: 0\n" in d.read("health") and "upgrades: 1\n" in d.read("health")
 
 
-def ask_by_hand(d, path):
-    from test_upgrade_ask import ANSWER, MAGIC, REQUEST
-    import array
-    import socket
-    answers = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s, open(path, "rb") as f:
-        s.settimeout(20 * d.slower)
-        s.connect(os.path.join(d.folder(), "parent.sock"))
-        s.sendmsg([REQUEST.pack(MAGIC, REQUEST.size, 0, 0, 0)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [f.fileno()]))])
-        while not answers or not answers[-1][0]:
-            _, done, error, _, _, text = ANSWER.unpack(s.recv(4096))
-            answers.append((done, error, text.rstrip(b"\0").decode()))
-    return answers
+def test_a_process_of_before_with_the_same_device(daemon, program, slower):
+    """The kernel gives a device's number again, while a daemon that was unmounted may still write down what it held."""
+    d = daemon()
+    device = mounts_at(d.mount)[-1]
+    for mount in ("/elsewhere", d.mount):
+        words = ["python3", "-c", "import sys; print(flush=True); sys.stdin.read()", f"--serve=1,2,3,4,{device},0,0,", mount]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as before:
+            assert before.stdout.readline() == b"\n"
+            try:
+                if mount == d.mount:  # whoever began last is meant: start one after it
+                    old = d.serving()
+                    kill(d)
+                    wait_for(lambda: d.serving() != old, 20 * slower, "the next one")
+                r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], capture_output=True, text=True,
+                                   timeout=30 * slower, check=False)
+                assert (r.returncode, r.stderr) == (0, ""), r
+            finally:
+                before.kill()
+
+
+def test_a_parent_that_is_stopped(daemon, program, slower):
+    """With nobody who serves, the mount answers nothing, nor does the parent."""
+    d = daemon("--deaths=1")
+    os.kill(d.process.pid, signal.SIGSTOP)
+    try:
+        with open(f"/proc/{d.process.pid}/stat", encoding="ascii") as stat:
+            wait_for(lambda: (stat.seek(0), stat.read())[1].rsplit(")", 1)[1].split()[0] == "T", 10 * slower, "its stop")
+        for how, text in (("serves", f"the daemon at {d.mount} is stopped: kill -CONT {d.process.pid} has its parent go on"),
+                          ("nobody", f"the daemon at {d.mount} does not answer within 5000 ms")):
+            if how == "nobody":
+                kill(d)
+                wait_for(lambda: not alive(d.serving()) and len(os.listdir(f"/proc/{d.serving()}/task")) == 1, 10 * slower, "its end")
+            r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], capture_output=True, text=True,
+                               timeout=30 * slower, check=False)
+            assert (r.returncode, r.stderr) == (1, f"prefixfs: {text}\n")
+    finally:
+        os.kill(d.process.pid, signal.SIGCONT)
 
 
 def test_from_the_fallen_mount(daemon, upgrade, slower):
@@ -214,6 +237,28 @@ def test_from_the_fallen_mount(daemon, upgrade, slower):
     assert "the fallen mount ends" in d.log()
     put(d, 2)
     assert found(d, 2) and d.stop()[0] == 0
+
+
+def test_what_commands_say_of_the_fallen_mount(daemon, program, slower):
+    d = daemon("--deaths=1")
+    d.namespace(layout=LAYOUT)
+    kill(d)
+    wait_for(d.falls, 30 * slower, "the fallen mount")
+    fallen = f"prefixfs: the mount {d.mount} is fallen: {d.mount}/health says why, and prefixfs upgrade --mount {d.mount} has it served " \
+             "again, with its cache\n"
+
+    def says(*words):
+        r = subprocess.run([program("prefixfs"), *words], capture_output=True, text=True, timeout=30 * slower, check=False)
+        assert (r.returncode, r.stderr) == (1, fallen), r
+        return r.stdout
+    for words in (("ns", "list", "--mount"), ("stat", "x", "--mount"), ("version", "--mount"), ("mount", f"--run-dir={d.run}")):
+        assert says(*words, d.mount) == ""
+    known = json.loads(says("stat", "--json", "--mount", d.mount))
+    assert (known["state"], known["parent"], known["reason"]) == ("fallen", d.process.pid, "signal 9 (Killed)")
+    assert (known["sessions"], known["spaces"]) == (0, 1) and known["next"].startswith("giving up: ")
+    assert set(known) <= {"state", "parent", "socket", "reason", "time", "pid", "version", "mount", "restarts", "served_s", "phase", "doing",
+                          "sessions", "spaces", "next"}
+    assert re.search(r"^spaces +1$", says("stat", "--mount", d.mount), re.M)
 
 
 def test_it_is_remounted_where_that_is_allowed(daemon, upgrade):
@@ -243,20 +288,38 @@ def test_what_the_judge_refuses(daemon, upgrade, other, how, error, text, slower
     put(d, 1)
     serving = d.serving()
     said = upgrade(d, other(how))
-    assert (said["status"], said["errno"], said["upgraded"]) == (1, error, False) and said["text"].startswith(text), said
+    assert (said["status"], said["errno"], said["upgraded"]) == (1, error, False) and text in said["text"], said
     assert d.serving() == serving and found(d, 1) and "upgrades: 0\n" in d.read("health")
 
 
-def test_files_that_are_no_programs(daemon, upgrade, tmp_path):
+def test_files_that_are_no_programs(daemon, program, tmp_path, slower):
     d = daemon()
-    path = tmp_path / "text"
-    path.write_text("no program\n")
-    path.chmod(0o755)
-    said = upgrade(d, str(path))
-    assert (said["status"], said["errno"], said["text"]) == (1, errno.ENOEXEC, "the file is no program that can be run here")
-    said = upgrade(d, "/bin/true")
-    assert (said["status"], said["errno"], said["text"]) == (1, errno.ENOEXEC,
-                                                             "the program is no prefixfsd: what it says of itself makes no sense")
+    for name, content, mode in (("text", b"no program\n", 0o755), ("script", b"#!/bin/sh\n", 0o755), ("locked", b"\x7fELF", 0o644)):
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    for path, text in ((tmp_path / "text", "text: the file is no program that can be run here"),
+                       (tmp_path / "script", "script is a script: it must be the program itself"),
+                       (tmp_path / "locked", "locked may not be executed: its mode is 0644"),
+                       (tmp_path / "folder", "folder is no regular file"),
+                       (tmp_path / "fifo", "fifo is no regular file"),
+                       ("/bin/true", "/bin/true: the program is no prefixfsd: what it says of itself makes no sense")):
+        r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount, path], capture_output=True, text=True, timeout=20 * slower,
+                           check=False)
+        assert r.returncode == 1 and r.stderr.endswith(text + "\n") and r.stderr.count("\n") == 1, r
+    r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount, ""], capture_output=True, text=True, check=False)
+    assert (r.returncode, r.stderr) == (2, "prefixfs upgrade: the program's name is empty; see prefixfs upgrade --help\n")
+
+
+def test_who_may_and_where_no_mount_is(daemon, program):
+    d = daemon()
+    if os.geteuid() == 0:
+        r = subprocess.run([program("prefixfs"), "upgrade", "--mount", d.mount], user=65534, capture_output=True, text=True, check=False)
+        assert (r.returncode, r.stderr) == (1, f"prefixfs: only root, who mounted {d.mount}, may upgrade its daemon\n")
+    for mount, text in ((d.run, d.run), (d.run + "/none", d.run + "/none: No such file or directory")):
+        r = subprocess.run([program("prefixfs"), "upgrade", "--mount", mount], capture_output=True, text=True, check=False)
+        assert (r.returncode, r.stderr) == (1, f"prefixfs: no prefixfs is mounted at {text}\n")
 
 
 def test_one_at_a_time(daemon, upgrade, other, program, slower):

@@ -64,7 +64,7 @@ def asked(daemon, program):
 
 def test_an_upgrade(asked, program):
     r, fake = asked([(0, 0, 0, "prefixfsd 9 may follow 8"), (1, 0, 12500, "prefixfsd 9 serves, after a pause of 12.5 ms")])
-    assert (r.returncode, r.stdout, r.stderr) == (0, "prefixfsd 9 serves, after a pause of 12.5 ms\n", "prefixfs: prefixfsd 9 may follow 8\n")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "prefixfsd 9 may follow 8\nprefixfsd 9 serves, after a pause of 12.5 ms\n", "")
     assert fake.request == (MAGIC, REQUEST.size, 0, 0, 0)
     assert fake.program == program("prefixfsd"), "the one that the daemon was started from"
     assert fake.head == b"\x7fELF", "open for reading, at its beginning"

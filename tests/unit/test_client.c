@@ -107,7 +107,7 @@ static struct pfs_session *session_new(struct conn **ret)
 	pfs_options_init(&s->options);
 	s->options.deadline_ms = 50;
 	s->tag = 5;
-	s->poll_fd = -1;
+	s->poll_fd = s->retry_fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	for (uint32_t i = 0; i < PLAN_SLOTS; i++)

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -453,8 +454,10 @@ static void nobody_serves_for_a_while(void **state)
 {
 	struct pfs_session *s = session_open(true);
 	uint64_t plan = put(s);
+	struct pollfd next = {.fd = pfs_poll_fd(s), .events = POLLIN};
 	struct pfs_put_outcome outcome;
 	char text[300];
+	uint64_t before;
 
 	d.lost = ENOTCONN;
 	d.life = 0;
@@ -465,10 +468,24 @@ static void nobody_serves_for_a_while(void **state)
 	assert_int_equal(pfs_put_commit(s, plan, 0, 0, NULL, &outcome), 0);
 	assert_int_equal(outcome.outcome, PFS_GROUP_LOST);
 	assert_int_equal(lines, 0);
+	/* One deadline was enough: nobody waits again. */
+	before = now_ms();
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(probe(s), -ENOTCONN);
+		pfs_last_error(text, sizeof(text));
+		assert_non_null(strstr(text, "nobody serves; attaching anew is tried every 300 ms"));
+	}
+	assert_true(now_ms() - before < 20 * 300 / 4);
 	d.life = 2;
+	assert_int_equal(poll(&next, 1, 10000), 1); /* it is time to try again */
 	assert_int_equal(probe(s), 0);
 	assert_int_equal(info_of(s).reattached, 1);
 	assert_int_equal(lines, 1);
+	/* The next loss is waited for again. */
+	d.life = 0;
+	assert_int_equal(probe(s), -ENOTCONN);
+	pfs_last_error(text, sizeof(text));
+	assert_non_null(strstr(text, "not attached anew within 300 ms: "));
 	pfs_close(&s);
 }
 
