@@ -280,8 +280,8 @@ def random_world(r, most, emit):
         elif path:
             q = {"path": path, "have": r.randrange(end := len(path) * cache.page), "limit": r.randrange(end + 1), "room": r.randrange(40)}
             emit("get", q, cache.get(**q)[0])
-        n, states = cache.count, [*cache.demands.values()]
-        assert n["recorded"] == len(states) + n["dropped"] + n["evicted"] and n["kept"] == states.count("kept") + n["evicted"]
+        n, kept = cache.count, sum(cache.row(key, every) for key in cache.demands)
+        assert n["recorded"] == len(cache.demands) + n["dropped"] + n["evicted"] and n["kept"] == kept + n["evicted"]
     for plan in [*cache.plans]:
         cache.put_end(plan, False)
     cache.pass_time(3 * cache.fill_ttl)
