@@ -48,6 +48,7 @@ struct call {
 	struct ctl *ctl; /* (lock; written in calls_get and calls_put) taken from the handles until the answer */
 	void (*run)(struct fs *fs, struct call *call); /* goes on with it when it comes from the queue */
 	const struct operation *operation; /* of an ioctl */
+	uint32_t bytes;  /* of the struct that came, and goes back */
 	bool entered;    /* session_enter succeeded */
 	bool noted;      /* its number stands in the session's list of running requests */
 	bool armed;      /* the kernel's interrupt knows it */

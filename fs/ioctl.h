@@ -20,6 +20,8 @@
 struct operation {
 	const char *name;
 	uint32_t bytes;         /* of its struct; 0 = no such operation */
+	uint32_t bytes_1;       /* of the struct's first version, which programs built before send; 0 = there is one version. What such a
+	                         * struct lacks is 0 in call.arg, and is not answered */
 	uint32_t deadline_ms;   /* when the client names none */
 	bool outside;           /* may be asked before ATTACH ended, without a call buffer */
 	bool forgettable;       /* its answer is not kept for a repetition, nor its error noted */

@@ -150,6 +150,7 @@ static void get_start_done(struct call *call)
 const struct operation ioctl_get_start = {
 	.name = "GET_START",
 	.bytes = sizeof(struct pfs_get_start),
+	.bytes_1 = PFS_BYTES_GET_START_1,
 	.deadline_ms = 10000,
 	.begin = get_start_call,
 	.step = get_start_go_on,
@@ -208,6 +209,7 @@ static void get_transfer_done(struct call *call)
 const struct operation ioctl_get_transfer = {
 	.name = "GET_TRANSFER",
 	.bytes = sizeof(struct pfs_get_transfer),
+	.bytes_1 = PFS_BYTES_GET_TRANSFER_1,
 	.deadline_ms = 10000,
 	.begin = get_transfer_call,
 	.step = get_transfer_go_on,

@@ -108,6 +108,7 @@ static void put_start_done(struct call *call)
 const struct operation ioctl_put_start = {
 	.name = "PUT_START",
 	.bytes = sizeof(struct pfs_put_start),
+	.bytes_1 = PFS_BYTES_PUT_START_1,
 	.begin = put_start_call,
 	.step = put_start_go_on,
 	.done = put_start_done,

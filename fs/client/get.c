@@ -26,7 +26,7 @@ static int check_request(const struct pfs_get_request *q)
 	if (q->groups && sum != q->key_count)
 		return say(EINVAL, "get request: the groups have %llu keys, key_count is %u", (unsigned long long)sum,
 			q->key_count);
-	for (uint32_t i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < sizeof(q->reserved) / sizeof(q->reserved[0]); i++)
 		if (q->reserved[i])
 			return say(EINVAL, "get request: reserved field %u is not 0", i);
 	return 0;

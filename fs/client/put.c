@@ -24,7 +24,7 @@ static int check_request(const struct pfs_put_request *q)
 			q->key_count, PFS_MAX_GROUPS, PFS_MAX_KEYS);
 	if (q->class_mask == 0 || q->class_mask >> PFS_MAX_CLASSES)
 		return say(EINVAL, "put request: class_mask is %#x", q->class_mask);
-	for (uint32_t i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < sizeof(q->reserved) / sizeof(q->reserved[0]); i++)
 		if (q->reserved[i])
 			return say(EINVAL, "put request: reserved field %u is not 0", i);
 	for (uint32_t i = 0; i < q->group_count; i++)
