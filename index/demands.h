@@ -8,12 +8,12 @@
  *   KEPT     the row is complete                             demands_kept; its record has RECORD_DEMANDED from then on
  *   gone     from OPEN or TAKING: dropped; from KEPT: evicted   demands_gone, demands_reset
  *
- * recorded = open + taking + kept now + dropped + evicted, after every call. A table of fixed size, its memory touched as it fills; an OPEN one that was
- * asked for longest ago makes place, as dropped; TAKING and KEPT ones only when there is no OPEN one: then a new demand is returned to its asker but not
- * remembered (counted as recorded and dropped at once).
+ * recorded = open + taking + kept now + dropped + evicted, after every call. A table of fixed size, its memory touched as it
+ * fills; an OPEN one that was asked for longest ago makes place, as dropped; TAKING and KEPT ones only when there is no OPEN one:
+ * then a new demand is returned to its asker but not remembered (counted as recorded and dropped at once).
  *
- * Concurrency: all under the space lock, asserted. Nothing blocks or allocates after demands_new. A look for a key costs one line where there are
- * demands, and nothing where there are none: demands_any is asked first on the way of a put.
+ * Concurrency: all under the space lock, asserted. Nothing blocks or allocates after demands_new. A look for a key costs one line
+ * where there are demands, and nothing where there are none: demands_any is asked first on the way of a put.
  */
 #ifndef PREFIXFS_INDEX_DEMANDS_H
 #define PREFIXFS_INDEX_DEMANDS_H

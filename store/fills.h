@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records in which a value is half there, some shares committed and others not, and when those go (docs/ranks-and-classes.md, "Nothing is
- * half there for long").
+ * Records in which a value is half there, some shares committed and others not, and when those go (docs/ranks-and-classes.md,
+ * "Nothing is half there for long").
  *
- * A ring of (record, generation, deadline), in order of deadlines, and a bit for each record number that stands in it, and one that says that more of
- * it was committed since. It needs 12 bytes and two bits a record, touched as they are used, and nothing at all in a namespace whose
- * classes have one share each (space.fills is NULL then).
+ * A ring of (record, generation, deadline), in order of deadlines, and a bit for each record number that stands in it, and one
+ * that says that more of it was committed since. It needs 12 bytes and two bits a record, touched as they are used, and nothing at
+ * all in a namespace whose classes have one share each (space.fills is NULL then).
  *
  *   a group commits        fills_note of each record that it has values in       on the way of a commit: a bit, mostly
  *   fills_run, each second those that are due: values half there go, of one (page, class) in one stay; one of which a share is being written, or whose
  *                          record is pinned, or that has the second bit, is put at the end again for fill_ttl
  *   an adoption, a restart fills_sweep notes what is there already, 64 records a stay
  *
- * Concurrency: the ring under the space lock, asserted; fills_run and fills_sweep take it for at most INDEX_STEP_KEYS pages at a time and are called without.
+ * Concurrency: the ring under the space lock, asserted; fills_run and fills_sweep take it for at most INDEX_STEP_KEYS pages at a
+ * time and are called without.
  */
 #ifndef PREFIXFS_STORE_FILLS_H
 #define PREFIXFS_STORE_FILLS_H
@@ -32,8 +33,8 @@ void fills_free(struct fills **fills);
 void fills_note(struct fills *fills, uint32_t record);
 /* Under the lock: is it listed? What is, is not written to disk for want of memory. */
 bool fills_has(const struct fills *fills, uint32_t record);
-/* Under the lock: of these pages (INDEX_PAGE_ROW: the row) what is half there and not being written goes now: a put ticket's deadline has passed. At most
- * INDEX_STEP_KEYS. */
+/* Under the lock: of these pages (INDEX_PAGE_ROW: the row) what is half there and not being written goes now: a put ticket's
+ * deadline has passed. At most INDEX_STEP_KEYS. */
 void fills_abandon(struct fills *fills, const uint32_t *records, const uint16_t *pages, uint32_t count);
 void fills_run(struct fills *fills, uint64_t now_ns); /* about once a second; no lock held */
 bool fills_sweep(struct fills *fills);                /* true: call again; after an adoption or a restart, until false */

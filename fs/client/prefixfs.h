@@ -298,16 +298,17 @@ int pfs_get_transfer(
 /* Gives a handle back. Plans made from it stay. -ENOENT. With a ticket: nothing will be restored on any rank. */
 int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
 
-/* After the transfers of a request with a @ticket (16 bytes): this rank's copies are done, or (@failed) have not come to a good end. Waits for all
- * ranks, at most @deadline_ms (0: 10 s). *restored, the same on every rank: tokens up to which the request is restored; 0: nothing is, on no rank, the daemon
- * was restarted, or a rank died. Safe to repeat. @call_flags: 0 or PFS_CALL_NONBLOCK (-EAGAIN: the report counts, ask again).
- * -EPERM (no rank, or it did not begin with this ticket), -EINVAL (a ticket of zeroes). */
+/* After the transfers of a request with a @ticket (16 bytes): this rank's copies are done, or (@failed) have not come to a good
+ * end. Waits for all ranks, at most @deadline_ms (0: 10 s). *restored, the same on every rank: tokens up to which the request is
+ * restored; 0: nothing is, on no rank, the daemon was restarted, or a rank died. Safe to repeat. @call_flags: 0 or
+ * PFS_CALL_NONBLOCK (-EAGAIN: the report counts, ask again). -EPERM (no rank, or it did not begin with this ticket), -EINVAL (a
+ * ticket of zeroes). */
 int pfs_get_confirm(struct pfs_session *session, const uint8_t ticket[16], int failed, uint32_t call_flags, uint32_t deadline_ms,
 	uint64_t *restored);
 
-/* Is a state to be kept now, in generation? @committed: tokens whose values are final, where the last step ended; @last: of the last
- * checkpoint, 0 = none; @interval of pfs_info (0 = no ladder); @page_tokens likewise; @end: where generation is known to end, 0 = unknown; @room
- * as of pfs_get_request. 1: put the row at @committed with PFS_GROUP_RUNG; 0: no. Asks nobody. */
+/* Is a state to be kept now, in generation? @committed: tokens whose values are final, where the last step ended; @last: of the
+ * last checkpoint, 0 = none; @interval of pfs_info (0 = no ladder); @page_tokens likewise; @end: where generation is known to end,
+ * 0 = unknown; @room as of pfs_get_request. 1: put the row at @committed with PFS_GROUP_RUNG; 0: no. Asks nobody. */
 int pfs_ladder_due(uint64_t committed, uint64_t last, uint64_t interval, uint32_t page_tokens, uint64_t end, uint32_t room);
 
 /* Releases @count get plans (1..PFS_MAX_RELEASE). @status (may be NULL): 0 or a negative errno for each. Returns the first

@@ -2,19 +2,19 @@
  *
  * The control ABI of prefixfs, version 1: what travels through ioctl(2) on ns/<name>/ctl.
  *
- * Every struct is fixed-width, without padding, begins with struct pfs_call and is at most 4 KiB. Arrays do not travel
- * in the structs: they lie in the session's call buffer and a struct names each by its byte offset there (8-aligned).
- * The daemon reads each array element once, into memory of its own, before it checks it.
+ * Every struct is fixed-width, without padding, begins with struct pfs_call and is at most 4 KiB. Arrays do not travel in the
+ * structs: they lie in the session's call buffer and a struct names each by its byte offset there (8-aligned). The daemon reads
+ * each array element once, into memory of its own, before it checks it.
  *
- * Conventions, everywhere: lengths and positions are in tokens; indices count from 0 in the caller's order and a
- * missing index is PFS_INDEX_NONE; deadlines are relative milliseconds; reserved fields are zero (EINVAL otherwise).
- * An ioctl that fails returns -1 with errno and has still filled the `out` fields that its comment names; the sentence
- * that says why is read with PFS_IOC_LAST_ERROR. docs/abi.md documents each operation with its errors.
+ * Conventions, everywhere: lengths and positions are in tokens; indices count from 0 in the caller's order and a missing index is
+ * PFS_INDEX_NONE; deadlines are relative milliseconds; reserved fields are zero (EINVAL otherwise). An ioctl that fails returns -1
+ * with errno and has still filled the `out` fields that its comment names; the sentence that says why is read with
+ * PFS_IOC_LAST_ERROR. docs/abi.md documents each operation with its errors.
  *
- * A struct may grow at its end. An operation keeps its number; the size in the ioctl's number and in pfs_call.size says which version of
- * the struct a caller has, and the daemon takes each that there was (PFS_BYTES_*): what a caller's struct lacks is 0, or not wanted, and
- * is not answered. So programs built before work with a later daemon; one built after asks an earlier daemon by the earlier
- * size, where it wants nothing of what is new.
+ * A struct may grow at its end. An operation keeps its number; the size in the ioctl's number and in pfs_call.size says which
+ * version of the struct a caller has, and the daemon takes each that there was (PFS_BYTES_*): what a caller's struct lacks is 0,
+ * or not wanted, and is not answered. So programs built before work with a later daemon; one built after asks an earlier daemon by
+ * the earlier size, where it wants nothing of what is new.
  */
 #ifndef PREFIXFS_ABI_H
 #define PREFIXFS_ABI_H
@@ -307,16 +307,16 @@ struct pfs_get_transfer {
 	__u32 candidate;      /* in: 1 + the number of an endpoint candidate, whose `consumed` is `boundary` then; 0 = a boundary of the bitmap */
 	__u32 reserved;
 };
-/* Of a window's values only those are delivered that `boundary` needs, else PFS_ANSWER_NONE. With a ticket each call waits for all ranks to
- * come with the same boundary, from, to and candidate, and answers the least that any of them can deliver; nothing, if the deadline of one
- * passes or one can no longer come: delivered_len is `from`, and the handle has ended. */
+/* Of a window's values only those are delivered that `boundary` needs, else PFS_ANSWER_NONE. With a ticket each call waits for all
+ * ranks to come with the same boundary, from, to and candidate, and answers the least that any of them can deliver; nothing, if
+ * the deadline of one passes or one can no longer come: delivered_len is `from`, and the handle has ended. */
 
 #define PFS_CONFIRM_FAILED 1u /* this rank has not restored it */
 
-/* With a ticket, after the last transfer: this rank's copies are done, or have failed. Waits until all ranks 0..world-1 have said so, or one
- * never will, or the deadline of one passes; the answer is the same for all then, and is remembered for handle_ttl. What is restored is good on every rank.
- * ENOENT: no such ticket (any more): nothing is restored. EPERM: the session has no rank, or did not begin with this ticket. Interrupted or
- * EAGAIN: the report counts; ask again. */
+/* With a ticket, after the last transfer: this rank's copies are done, or have failed. Waits until all ranks 0..world-1 have said
+ * so, or one never will, or the deadline of one passes; the answer is the same for all then, and is remembered for handle_ttl.
+ * What is restored is good on every rank. ENOENT: no such ticket (any more): nothing is restored. EPERM: the session has no rank,
+ * or did not begin with this ticket. Interrupted or EAGAIN: the report counts; ask again. */
 struct pfs_get_confirm {
 	struct pfs_call call;
 	__u8 ticket[PFS_TICKET_BYTES]; /* in */

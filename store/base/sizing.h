@@ -33,7 +33,8 @@ struct sizing {
 	uint32_t short_class;   /* of a refusal: the class with which the sum passed the budget; page classes first */
 };
 
-/* 0; ENOSPC: the budget cannot hold one request: short_class and request_bytes say what and how much; EOVERFLOW: a product is over 2^63. */
+/* 0; ENOSPC: the budget cannot hold one request: short_class and request_bytes say what and how much; EOVERFLOW: a product is over
+ * 2^63. */
 int sizing_plan(struct sizing *sizing);
 
 #endif
