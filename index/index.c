@@ -69,6 +69,7 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();
+	gates_begin(&index->gates, config->layout, ~0u, 0, 0);
 	policy_views(index, views);
 	index->records = memory_reserve(records_bytes(index), true);
 	index->memo = resume_memo_new();

@@ -371,15 +371,17 @@ struct index_walk {
 	uint32_t page, pages;           /* there: looked at, and needed */
 	uint32_t batch, restarts;
 	uint64_t breaks;
+	bool windows;                   /* it goes back over the windows' values, then over the whole chain */
+	uint64_t end, low;              /* then: tokens at the boundary; values that end at or before `low` are in no window */
 };
 /* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
  * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
  * lock. */
 void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 
-/* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
- * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
- * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
+/* Can one resume from the walk's record now: do the gates of all classes hold at its endpoint (index/gates.h)? It is visible, its chain is
+ * linked to a root, every page has what it needs whatever comes behind it, each window's last values are complete, a class with longer
+ * values ends one there, and with state classes the key's row is complete. (Of a row within a page, the page before it counts.) 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
  * up: drop the lock and call again. What changes between two stays is noticed where it matters: a chain that stays as it is
  * is never misjudged, and one that changes is judged as it was when it was looked at. Remembers what it finds about the
  * records on its way (65,536 of them), so that walking a chain of n records from each of them costs n steps. */

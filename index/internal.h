@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "index/arena.h"
+#include "index/gates.h"
 #include "index/index.h"
 #include "index/keymap.h"
 #include "index/policy.h"
@@ -93,6 +94,7 @@ struct index {
 	} loss; /* news.c */
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
+	struct gates gates;      /* all classes, nothing held: what a page needs */
 	struct index_memo *memo; /* resume.c */
 	uint64_t breaks;         /* committed page values dropped by themselves, and children that lost their parent */
 	uint64_t mends;          /* page values settled, and orphans that found their parent */
@@ -222,7 +224,7 @@ static inline bool fits_row(const void *context, uint32_t ref)
 	return e->page == INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
-/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
+/* The columns that @class_mask wants of the page that ends at @consumed are all committed? Classes that have no value there do not count. */
 static inline bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
 {
 	const struct layout *l = index->layout;
