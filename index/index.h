@@ -294,6 +294,11 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 /* Lets the row of the coldest record with an idle row go. */
 int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
 		    const struct index_sink *sink);
+/* Lets old values of window class @class_index go (olds.c), of the record used least recently, from its beginning: all shares of one, on one
+ * page, which @accept has taken the entry of one share of. A record that is pinned, held, WHOLE or being filled loses none. 0; INDEX_E_NOTHING;
+ * INDEX_E_MORE: call again, as many pages were looked at as one stay may. */
+int index_evict_old(struct index *index, uint32_t class_index, bool (*accept)(void *context, uint32_t entry), void *context,
+		    const struct index_sink *sink);
 /* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);

@@ -53,6 +53,13 @@ struct index {
 	struct arena arena;
 
 	struct policy *pages, *rows, *lost; /* leaf records, records with rows, orphan leaves */
+	struct policy *olds;           /* records that may have old values (olds.c); NULL: the layout has no windows, so nobody has any */
+	uint32_t *old_slot;            /* [records] place there */
+	uint16_t *old_next;            /* [records] pages before this one have none */
+	uint32_t old_reach, old_most;  /* pages that every window, or any, keeps before a boundary */
+	struct old_place {
+		uint32_t record, generation, class_index, page;
+	} old_at; /* where the last search was broken off */
 	uint32_t tick;
 	uint32_t sweep; /* next record whose ticks are looked at */
 	uint32_t now_s;
@@ -419,6 +426,17 @@ void victim_gone(struct index *index, uint32_t values); /* chosen and freed at o
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);
+void candidates_reenter(struct index *index, uint32_t n); /* the first @n that were passed over */
+
+/* ---- olds.c ---------------------------------------------------------------------------------------------------- */
+
+int olds_new(struct index *index, struct why *why); /* ENOMEM; nothing where the layout has no windows */
+void olds_free(struct index *index);
+size_t olds_memory_bytes(const struct index *index);
+void old_record_begins(struct index *index, uint32_t record);
+bool old_candidate(const struct index *index, const struct record *r); /* there are windows */
+void old_child_gone(struct index *index, uint32_t record, uint32_t page); /* from @page of @record */
+void old_value_settled(struct index *index, uint32_t record, uint32_t page);
 
 /* ---- hold.c, reset.c ------------------------------------------------------------------------------------------- */
 

@@ -43,6 +43,7 @@ uint32_t record_take_number(struct index *index)
 		.generation = record_table(index, number)->reuse,
 		.era = index->era,
 	};
+	old_record_begins(index, number);
 	index->records_used++;
 	return number;
 }
