@@ -66,6 +66,8 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->news_context = config->news_context;
 	index->on_loss = config->lost;
 	index->on_loss_context = config->lost_context;
+	index->row_gone = config->row_gone;
+	index->row_gone_context = config->row_gone_context;
 	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();

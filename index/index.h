@@ -128,6 +128,10 @@ struct index_config {
 	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
+	/* A value of the row at @key went, committed or not; @hash is the key's, of index_prefetch; @empty: it was the last one there. Under the
+	 * lock; may only note it. Silent during index_rebuild, and of what a reset hid. NULL = nobody wants to know. */
+	void (*row_gone)(void *context, const struct key *key, uint64_t hash, bool empty);
+	void *row_gone_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -343,6 +347,15 @@ enum index_removal { INDEX_REMOVED, INDEX_ABSENT, INDEX_BUSY };
  * (Of a key whose page and row are of two rings one may go and the other be BUSY.) *ret_values: how many went. @hash is the key's, of index_prefetch. */
 enum index_removal index_remove(struct index *index, const struct key *key, uint64_t hash, uint32_t class_mask,
 				const struct index_sink *sink, uint32_t *ret_values);
+/* Classes of which the value on @page (INDEX_PAGE_ROW: at the row) is half there: some shares of it are committed and others not. 0 where
+ * there is no such page. */
+uint32_t index_half(const struct index *index, uint32_t record, uint16_t page);
+/* Is the value half there that the one of @entry is a share of? */
+bool index_value_half(const struct index *index, uint32_t entry);
+/* What is half there on @page of @record, which is current, goes; of a WHOLE ring all of it. BUSY: of some of it a share is being written, or
+ * the record is pinned, held or not LIVE: that stays. ABSENT: nothing is half there. *ret_values: how many went. */
+enum index_removal index_drop_half(struct index *index, uint32_t record, uint16_t page, const struct index_sink *sink,
+				   uint32_t *ret_values);
 /* The row of a record goes. -ENODATA without a committed one; -EBUSY while the record is pinned, held, WHOLE, or
  * values of it are not settled. @record must be visible. */
 int index_drop_row(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);

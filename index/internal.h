@@ -84,6 +84,8 @@ struct index {
 	void *news_context;
 	void (*on_loss)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *on_loss_context;
+	void (*row_gone)(void *context, const struct key *key, uint64_t hash, bool empty);
+	void *row_gone_context;
 	enum index_why why; /* of what goes in the call under way */
 	bool rebuilding;
 	struct index_rebuilt rebuilt; /* rebuild.c */
@@ -450,6 +452,7 @@ size_t resume_memo_bytes(const struct index_memo *memo); /* touched */
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 
+void twin_take_reason(struct index *index, uint32_t zero, uint32_t record); /* why its row was put goes over */
 bool twin_join(struct index *index, uint32_t zero);      /* if it can now: @zero is gone then */
 void twin_join_at(struct index *index, uint32_t record); /* a zero-page record at its endpoint, if there is one */
 
