@@ -232,6 +232,8 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 
 	if (space->tiering)
 		tiering_lost(space->tiering, what, record, other);
+	if (what == INDEX_JOINED && space->fills && index_half(space->index, record, INDEX_PAGE_ROW))
+		fills_note(space->fills, record); /* it was noted of the other one */
 }
 
 /* For index_config.row_gone. */
@@ -287,7 +289,7 @@ int space_index_new(struct space *space, const struct ranges *ranges, struct why
 		.gone_context = space,
 		.news = space->host->config.events.note ? space_news : NULL,
 		.news_context = space,
-		.lost = ranges->places ? space_lost : NULL,
+		.lost = ranges->places || space->layout->shared ? space_lost : NULL,
 		.lost_context = space,
 		.row_gone = space->layout->row_columns ? space_row_gone : NULL,
 		.row_gone_context = space,
