@@ -81,36 +81,65 @@ static bool bits_clear(struct vec32 *bits, uint32_t keys)
 	return true;
 }
 
+void found_free(struct found *f)
+{
+	if (!f)
+		return;
+	vec32_free(&f->hits);
+	vec32_free(&f->restorable);
+	vec32_free(&f->grouped);
+	free(f->runs);
+	free(f->rows);
+	free(f);
+}
+
+struct found *found_begin(struct found *f, uint32_t keys)
+{
+	if (!f)
+		f = calloc(1, sizeof(*f));
+	if (!f)
+		return NULL;
+	f->keys = keys;
+	f->intact = f->columns = f->run_count = f->row_count = 0;
+	if (bits_clear(&f->hits, keys) && bits_clear(&f->restorable, keys) && bits_clear(&f->grouped, keys))
+		return f;
+	found_free(f);
+	return NULL;
+}
+
+/* What is asked for, into an empty @f. */
+static void found_question(struct found *f, const struct get_start *call, const struct layout *layout)
+{
+	uint64_t have = call->have > call->start ? (call->have - call->start) / layout->page_tokens : 0;
+
+	f->start = call->start;
+	f->first = have > call->key_count ? call->key_count : (uint32_t)have;
+	f->class_mask = call->class_mask ? call->class_mask : (1u << layout->classes) - 1;
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (f->class_mask >> c & 1 && !layout_is_row(layout, c))
+			f->class_of[f->columns++] = (uint8_t)c;
+}
+
 static struct handle *handle_new(struct get_start *call, const struct layout *layout)
 {
 	struct holding *spare = session_spare(call->session, HOLDING_HANDLE);
 	struct handle *h = spare ? (struct handle *)spare : calloc(1, sizeof(*h));
-	uint32_t mask = call->class_mask ? call->class_mask : (1u << layout->classes) - 1;
 
 	if (!h)
 		return NULL;
 	h->holding = (struct holding){ .id = call->handle, .kind = HOLDING_HANDLE };
-	h->start = call->start;
-	h->keys = call->key_count;
-	h->first = call->have > call->start ? (uint32_t)((call->have - call->start) / layout->page_tokens) : 0;
-	if (call->have > call->start && (call->have - call->start) / layout->page_tokens > call->key_count)
-		h->first = call->key_count;
-	h->intact = 0;
-	h->class_mask = mask;
-	h->columns = 0;
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (mask >> c & 1 && !layout_is_row(layout, c))
-			h->class_of[h->columns++] = (uint8_t)c;
-	h->boundary = INDEX_NONE;
-	h->next = h->first;
-	h->run_at = h->run_count = h->row_count = 0;
-	h->entries.count = h->row_slots.count = h->kept.count = 0;
-	h->ahead_at = h->ahead_count = 0;
-	h->row_held = false;
-	if (!bits_clear(&h->hits, h->keys) || !bits_clear(&h->restorable, h->keys) || !bits_clear(&h->grouped, h->keys)) {
+	h->found = found_begin(h->found, call->key_count);
+	if (!h->found) {
 		handle_destroy(&h->holding);
 		return NULL;
 	}
+	found_question(h->found, call, layout);
+	h->boundary = INDEX_NONE;
+	h->next = h->found->first;
+	h->run_at = 0;
+	h->entries.count = h->row_slots.count = h->kept.count = 0;
+	h->ahead_at = h->ahead_count = 0;
+	h->row_held = false;
 	return h;
 }
 
@@ -151,6 +180,7 @@ static bool chunk_fetch(struct chunk *k)
 {
 	struct get_start *call = k->call;
 	struct handle *h = k->handle;
+	struct found *f = h->found;
 
 	k->count = call->key_count - call->key;
 	if (k->count > INDEX_STEP_KEYS)
@@ -158,39 +188,40 @@ static bool chunk_fetch(struct chunk *k)
 	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
-	if (h->run_count + INDEX_STEP_KEYS > h->run_capacity) {
-		uint32_t capacity = 2 * h->run_capacity + 2 * INDEX_STEP_KEYS;
-		struct run *runs = realloc(h->runs, capacity * sizeof(*runs));
+	if (f->run_count + INDEX_STEP_KEYS > f->run_capacity) {
+		uint32_t capacity = 2 * f->run_capacity + 2 * INDEX_STEP_KEYS;
+		struct run *runs = realloc(f->runs, capacity * sizeof(*runs));
 
 		if (!runs)
 			return false;
-		h->runs = runs;
-		h->run_capacity = capacity;
+		f->runs = runs;
+		f->run_capacity = capacity;
 	}
-	if (k->layout->row_columns && h->row_count + INDEX_STEP_KEYS > h->row_capacity) {
-		uint32_t capacity = 2 * h->row_capacity + 2 * INDEX_STEP_KEYS;
-		struct row_pin *rows = realloc(h->rows, capacity * sizeof(*rows));
+	if (k->layout->row_columns && f->row_count + INDEX_STEP_KEYS > f->row_capacity) {
+		uint32_t capacity = 2 * f->row_capacity + 2 * INDEX_STEP_KEYS;
+		struct row_pin *rows = realloc(f->rows, capacity * sizeof(*rows));
 
 		if (!rows)
 			return false;
-		h->rows = rows;
-		h->row_capacity = capacity;
+		f->rows = rows;
+		f->row_capacity = capacity;
 	}
-	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (h->columns + 1));
+	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (f->columns + 1));
 }
 
 /* Under the lock: entries of this session's share of key @i's page. */
 static void note_entries(struct chunk *k, uint32_t i)
 {
 	struct handle *h = k->handle;
+	struct found *f = h->found;
 	const struct index_hit *hit = &k->hits[i];
 
-	if (h->columns == 1 && hit->entry != INDEX_NONE) {
+	if (f->columns == 1 && hit->entry != INDEX_NONE) {
 		vec32_push(&h->entries, hit->entry);
 		return;
 	}
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint32_t class_index = h->class_of[c];
+	for (uint32_t c = 0; c < f->columns; c++) {
+		uint32_t class_index = f->class_of[c];
 		uint32_t column = layout_column(k->layout, class_index, k->call->session->share[class_index]);
 
 		vec32_push(&h->entries, index_value(k->space->index, hit->record, hit->page, column, NULL));
@@ -200,16 +231,16 @@ static void note_entries(struct chunk *k, uint32_t i)
 /* Under the lock: key @i hit; its record is held and its page was used. */
 static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct handle *h = k->handle;
+	struct found *f = k->handle->found;
 	const struct index_hit *hit = &k->hits[i];
-	struct run *last = h->run_count ? &h->runs[h->run_count - 1] : NULL;
+	struct run *last = f->run_count ? &f->runs[f->run_count - 1] : NULL;
 
 	if (last && last->record == hit->record && last->end == key && last->page + (key - last->first) == hit->page) {
 		last->end++;
 	} else {
 		session_pin(k->call->session, hit->record);
 		index_count_hit(k->space->index, hit->record);
-		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
+		f->runs[f->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
 	}
 	/* one touch for a stretch of a record: that of its last page reaches all before it */
 	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].complete)
@@ -220,23 +251,23 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 /* Under the lock: does the end of @key's page allow a restore? Pages before it are complete. */
 static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct handle *h = k->handle;
-	uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+	struct found *f = k->handle->found;
+	uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
 	uint32_t row;
 
-	for (uint32_t c = 0; c < h->columns; c++)
-		if (!layout_has_value(k->layout, h->class_of[c], end))
+	for (uint32_t c = 0; c < f->columns; c++)
+		if (!layout_has_value(k->layout, f->class_of[c], end))
 			return false;
-	if (!k->layout->row_columns || !(h->class_mask & ~k->page_classes))
+	if (!k->layout->row_columns || !(f->class_mask & ~k->page_classes))
 		return true;
-	row = index_find_row(k->space->index, &k->keys[i], h->class_mask);
+	row = index_find_row(k->space->index, &k->keys[i], f->class_mask);
 	if (row == INDEX_NONE)
 		return false;
 	session_pin(k->call->session, row);
 	index_touch(k->space->index, row, INDEX_PAGE_ROW, k->call->tick);
 	if (!index_record(k->space->index, row)->pages) /* else its pages were counted */
 		index_count_hit(k->space->index, row);
-	h->rows[h->row_count++] = (struct row_pin){ key, row };
+	f->rows[f->row_count++] = (struct row_pin){ key, row };
 	return true;
 }
 
@@ -248,8 +279,8 @@ static bool in_flight(const struct chunk *k, const struct index_hit *hit)
 	if (hit->record == INDEX_NONE)
 		return false;
 	end = index_consumed(k->space->index, hit->record, hit->page);
-	for (uint32_t c = 0; c < k->handle->columns; c++) {
-		uint32_t class_index = k->handle->class_of[c];
+	for (uint32_t c = 0; c < k->handle->found->columns; c++) {
+		uint32_t class_index = k->handle->found->class_of[c];
 
 		if (!layout_has_value(k->layout, class_index, end))
 			continue;
@@ -265,27 +296,27 @@ static bool in_flight(const struct chunk *k, const struct index_hit *hit)
 static uint32_t chunk_work(struct chunk *k, bool *wait)
 {
 	struct get_start *call = k->call;
-	struct handle *h = k->handle;
+	struct found *f = k->handle->found;
 
 	if (call->generation != space_generation(k->space)) { /* what was found before a reset is not joined to what came since */
 		call->generation = space_generation(k->space);
 		call->missed |= call->key > 0;
 	}
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, f->class_mask, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t key = call->key + i;
-		uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+		uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
 
 		if (k->hits[i].complete) {
-			bit_set(&h->hits, key);
+			bit_set(&f->hits, key);
 			call->hit_count++;
 		}
 		if (call->missed)
 			continue;
-		if (key < h->first) {
-			h->intact = key + 1;
+		if (key < f->first) {
+			f->intact = key + 1;
 			continue;
 		}
 		if (!k->hits[i].complete) {
@@ -296,12 +327,12 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 			call->missed = true;
 			continue;
 		}
-		h->intact = key + 1;
+		f->intact = key + 1;
 		if (call->limit && end > call->limit)
 			continue;
 		note_hit(k, i, key);
 		if (boundary_allowed(k, i, key))
-			bit_set(&h->restorable, key);
+			bit_set(&f->restorable, key);
 	}
 	return k->count;
 }
@@ -313,6 +344,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 static uint32_t settle_groups(struct get_start *call)
 {
 	struct handle *h = call->h;
+	struct found *f = h->found;
 	uint32_t groups = call->groups ? call->group_count : call->key_count;
 	uint32_t end = 0, deepest = INDEX_NONE;
 
@@ -320,13 +352,13 @@ static uint32_t settle_groups(struct get_start *call)
 	call->first_miss_group_index = INDEX_NONE;
 	for (uint32_t g = 0; g < groups; g++) {
 		end += call->groups ? call->groups[g] : 1;
-		if (end > h->intact) {
+		if (end > f->intact) {
 			call->prefix_hit_groups = g;
 			call->first_miss_group_index = g;
 			break;
 		}
-		if (bit_get(&h->restorable, end - 1)) {
-			bit_set(&h->grouped, end - 1);
+		if (bit_get(&f->restorable, end - 1)) {
+			bit_set(&f->grouped, end - 1);
 			deepest = end - 1;
 		}
 	}
@@ -336,22 +368,23 @@ static uint32_t settle_groups(struct get_start *call)
 static uint64_t handle_bytes(const struct get_start *call, const struct layout *layout, uint32_t deepest)
 {
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	const struct session *s = call->session;
 	uint64_t bytes = 0;
 
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint64_t payload = layout->class[h->class_of[c]].share[s->share[h->class_of[c]]].payload_bytes;
-		uint64_t values = deepest + 1 - h->first;
+	for (uint32_t c = 0; c < f->columns; c++) {
+		uint64_t payload = layout->class[f->class_of[c]].share[s->share[f->class_of[c]]].payload_bytes;
+		uint64_t values = deepest + 1 - f->first;
 
-		if (layout->class[h->class_of[c]].every_pages > 1) {
+		if (layout->class[f->class_of[c]].every_pages > 1) {
 			values = 0;
-			for (uint32_t key = h->first; key <= deepest; key++)
-				values += h->entries.at[(size_t)(key - h->first) * h->columns + c] != INDEX_NONE;
+			for (uint32_t key = f->first; key <= deepest; key++)
+				values += h->entries.at[(size_t)(key - f->first) * f->columns + c] != INDEX_NONE;
 		}
 		bytes += values * payload;
 	}
 	for (uint32_t c = 0; c < layout->classes; c++)
-		if (h->class_mask >> c & 1 && layout_is_row(layout, c))
+		if (f->class_mask >> c & 1 && layout_is_row(layout, c))
 			bytes += layout->class[c].share[s->share[c]].payload_bytes;
 	return bytes;
 }
@@ -379,11 +412,12 @@ static void note_missing_rows(struct get_start *call, uint64_t *noted)
 	const struct session *s = call->session;
 	const struct layout *layout = s->space->layout;
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 
-	for (uint32_t i = 0; i < h->row_count; i++)
+	for (uint32_t i = 0; i < f->row_count; i++)
 		for (uint32_t c = 0; c < layout->classes; c++)
-			if (h->class_mask >> c & 1 && layout_is_row(layout, c))
-				note_missing(call, index_value(s->space->index, h->rows[i].record, INDEX_PAGE_ROW,
+			if (f->class_mask >> c & 1 && layout_is_row(layout, c))
+				note_missing(call, index_value(s->space->index, f->rows[i].record, INDEX_PAGE_ROW,
 							       layout_column(layout, c, s->share[c]), NULL), noted);
 }
 
@@ -393,11 +427,12 @@ static uint32_t entry_now(const struct get_start *call, size_t i, uint32_t *run)
 {
 	const struct session *s = call->session;
 	const struct handle *h = call->h;
-	uint32_t key = h->first + (uint32_t)(i / h->columns), class_index = h->class_of[i % h->columns];
+	const struct found *f = h->found;
+	uint32_t key = f->first + (uint32_t)(i / f->columns), class_index = f->class_of[i % f->columns];
 
-	while (h->runs[*run].end <= key)
+	while (f->runs[*run].end <= key)
 		++*run;
-	return index_value(s->space->index, h->runs[*run].record, (uint16_t)(h->runs[*run].page + key - h->runs[*run].first),
+	return index_value(s->space->index, f->runs[*run].record, (uint16_t)(f->runs[*run].page + key - f->runs[*run].first),
 			   layout_column(s->space->layout, class_index, s->share[class_index]), NULL);
 }
 
@@ -406,7 +441,8 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 {
 	struct space *space = call->session->space;
 	const struct handle *h = call->h;
-	size_t count = (size_t)(deepest + 1 - h->first) * h->columns, i = 0;
+	const struct found *f = h->found;
+	size_t count = (size_t)(deepest + 1 - f->first) * f->columns, i = 0;
 	uint32_t run = h->run_at;
 	uint64_t noted[SLOTS_MAX_GRANTS / 64];
 	bool all;
@@ -448,34 +484,36 @@ static void stop_waiting(struct get_start *call)
 static void count_call(const struct get_start *call, uint32_t deepest, uint32_t released)
 {
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	struct space *space = call->session->space;
-	uint32_t hit = h->intact > h->first ? h->intact - h->first : 0;
+	uint32_t hit = f->intact > f->first ? f->intact - f->first : 0;
 
 	lock_take(&space->lock);
-	space->stats.keys_asked += h->keys - h->first;
+	space->stats.keys_asked += f->keys - f->first;
 	space->stats.keys_local += hit;
 	space->stats.suffix_released += released;
 	if (deepest != INDEX_NONE)
-		space->stats.hit_tokens += (uint64_t)(deepest + 1 - h->first) * space->layout->page_tokens;
+		space->stats.hit_tokens += (uint64_t)(deepest + 1 - f->first) * space->layout->page_tokens;
 	lock_drop(&space->lock);
 }
 
 static void get_start_finish(struct get_start *call)
 {
 	struct handle *h = call->h;
+	struct found *f = h->found;
 	const struct layout *layout = call->session->space->layout;
 	uint32_t deepest = settle_groups(call), released;
 
 	stop_waiting(call);
 	if (call->hits)
-		memcpy(call->hits, h->hits.at, h->hits.count * sizeof(uint32_t));
+		memcpy(call->hits, f->hits.at, f->hits.count * sizeof(uint32_t));
 	if (call->restorable)
-		memcpy(call->restorable, h->restorable.at, h->restorable.count * sizeof(uint32_t));
-	call->raw_prefix_hit_len = (uint64_t)h->intact * layout->page_tokens;
-	call->first_miss_index = h->intact < h->keys ? h->intact : INDEX_NONE;
-	call->all_hit = h->intact == h->keys;
+		memcpy(call->restorable, f->restorable.at, f->restorable.count * sizeof(uint32_t));
+	call->raw_prefix_hit_len = (uint64_t)f->intact * layout->page_tokens;
+	call->first_miss_index = f->intact < f->keys ? f->intact : INDEX_NONE;
+	call->all_hit = f->intact == f->keys;
 	call->transferable_len = deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
-							 h->start + (uint64_t)(deepest + 1) * layout->page_tokens;
+							 f->start + (uint64_t)(deepest + 1) * layout->page_tokens;
 	call->bytes = call->disk_bytes = call->disk_us = 0;
 	call->missing_count = 0;
 	released = handle_release_behind(call->session, h, deepest == INDEX_NONE ? 0 : deepest + 1);
@@ -490,7 +528,7 @@ static void get_start_finish(struct get_start *call)
 		get_estimate(call, deepest);
 	else
 		call->bytes = handle_bytes(call, layout, deepest);
-	h->holding.values = h->holding.sized = deepest + 1 - h->first;
+	h->holding.values = h->holding.sized = deepest + 1 - f->first;
 	h->holding.bytes = call->bytes + call->disk_bytes;
 	list_missing(call, deepest);
 	if (call->session->space->tiering && !call->no_ahead)
@@ -529,11 +567,12 @@ int get_start_step(struct get_start *call, struct why *why)
 	struct session *s = call->session;
 	struct space *space = s->space;
 	struct chunk k = { .call = call, .handle = call->h, .space = space, .layout = space->layout };
+	const struct found *found = call->h->found;
 	uint32_t stop = call->key + PUT_STEP_KEYS;
 
 	k.page_classes = 0;
-	for (uint32_t c = 0; c < call->h->columns; c++)
-		k.page_classes |= 1u << call->h->class_of[c];
+	for (uint32_t c = 0; c < found->columns; c++)
+		k.page_classes |= 1u << found->class_of[c];
 	while (call->key < call->key_count && call->key < stop && !(call->missed && !call->hits)) {
 		bool wait, over;
 

@@ -32,8 +32,9 @@ struct ahead {
 	struct load_name name;
 };
 
-struct handle {
-	struct holding holding;
+/* What a look-up found. Its handle's own, and changed by its transfers; or a ticket's, with all its handles, and constant then. */
+struct found {
+	struct found *next;     /* of those that are kept for reuse */
 	uint64_t start;         /* tokens before key 0 */
 	uint32_t keys;
 	uint32_t first;         /* first key that is required: below it the caller has everything */
@@ -41,10 +42,6 @@ struct handle {
 	uint32_t class_mask;
 	uint32_t columns;       /* page classes of the mask */
 	uint8_t class_of[LAYOUT_MAX_CLASSES]; /* [column] */
-	uint32_t boundary;      /* key whose end is the boundary, INDEX_NONE = not chosen */
-	uint32_t next;          /* key that the next range may begin at */
-	uint32_t run_at;        /* runs before it were moved to plans */
-	struct vec32 entries;   /* [key - first][column], INDEX_NONE where `every` has no value */
 	struct vec32 hits;      /* bitmap over keys */
 	struct vec32 restorable; /* bitmap over keys: the end of its page is restorable */
 	struct vec32 grouped;   /* restorable, and on a group boundary */
@@ -52,6 +49,15 @@ struct handle {
 	uint32_t run_count, run_capacity;
 	struct row_pin *rows;
 	uint32_t row_count, row_capacity;
+};
+
+struct handle {
+	struct holding holding;
+	struct found *found;
+	uint32_t boundary;      /* key whose end is the boundary, INDEX_NONE = not chosen */
+	uint32_t next;          /* key that the next range may begin at */
+	uint32_t run_at;        /* runs before it were moved to plans */
+	struct vec32 entries;   /* [key - first][column], INDEX_NONE where `every` has no value */
 	/* with a disk tier */
 	struct ahead *ahead;    /* in order of keys; those before ahead_at were detached */
 	uint32_t ahead_at, ahead_count, ahead_capacity;
@@ -85,6 +91,10 @@ static inline void bit_set(struct vec32 *bits, uint32_t i)
 {
 	bits->at[i / 32] |= 1u << (i % 32);
 }
+
+/* Empties @found (NULL: a new one) for @keys keys; NULL: no memory, and it is freed. */
+struct found *found_begin(struct found *found, uint32_t keys);
+void found_free(struct found *found); /* NULL is allowed; no pin is left */
 
 /* Gives the pins of runs [from, run_count) that begin at or behind @key back, and shortens the list; the same for rows.
  * In steps under the lock, which is not held. Returns the keys that were released. */

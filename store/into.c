@@ -129,13 +129,14 @@ static void count_delivered(struct get_into *call)
 	struct get_transfer *t = &call->transfer;
 	const struct layout *layout = t->session->space->layout;
 	const struct handle *h = t->h;
+	const struct found *f = h->found;
 
-	for (uint32_t c = 0; c < h->columns; c++) {
+	for (uint32_t c = 0; c < f->columns; c++) {
 		uint32_t values = 0;
 
-		for (uint32_t key = t->first; key < t->end && t->class_mask >> h->class_of[c] & 1; key++)
-			values += h->entries.at[(size_t)(key - h->first) * h->columns + c] != INDEX_NONE;
-		count(call, h->class_of[c], values);
+		for (uint32_t key = t->first; key < t->end && t->class_mask >> f->class_of[c] & 1; key++)
+			values += h->entries.at[(size_t)(key - f->first) * f->columns + c] != INDEX_NONE;
+		count(call, f->class_of[c], values);
 	}
 	for (uint32_t c = 0; c < layout->classes && t->to == t->boundary && handle_row(h, t->last); c++)
 		if (t->class_mask >> c & 1 && layout_is_row(layout, c))
@@ -149,7 +150,7 @@ static void deliver(struct get_into *call, uint32_t end)
 	struct session *s = t->session;
 
 	t->end = end;
-	t->to = t->h->start + (uint64_t)end * s->space->layout->page_tokens;
+	t->to = t->h->found->start + (uint64_t)end * s->space->layout->page_tokens;
 	t->spent = end == t->first;
 	count_delivered(call);
 	import_count(s, call->to, t->bytes);

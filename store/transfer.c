@@ -30,27 +30,28 @@ void plan_unhold(struct session *s, struct vec32 *slots)
 
 uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key)
 {
+	struct found *f = h->found;
 	struct space *space = s->space;
 	uint32_t released = 0, left;
 
 	do {
 		left = INDEX_STEP_KEYS;
 		lock_take(&space->lock);
-		for (; h->run_count > h->run_at && h->runs[h->run_count - 1].first >= key && left; left--) {
-			const struct run *run = &h->runs[--h->run_count];
+		for (; f->run_count > h->run_at && f->runs[f->run_count - 1].first >= key && left; left--) {
+			const struct run *run = &f->runs[--f->run_count];
 
 			released += run->end - run->first;
 			session_unpin(s, run->record);
 		}
-		for (; h->row_count && h->rows[h->row_count - 1].key >= key && left; left--)
-			session_unpin(s, h->rows[--h->row_count].record);
+		for (; f->row_count && f->rows[f->row_count - 1].key >= key && left; left--)
+			session_unpin(s, f->rows[--f->row_count].record);
 		space_room(space);
 		lock_drop(&space->lock);
 	} while (!left);
 	space_retire(space);
-	if (h->run_count > h->run_at && h->runs[h->run_count - 1].end > key) {
-		released += h->runs[h->run_count - 1].end - key;
-		h->runs[h->run_count - 1].end = key;
+	if (f->run_count > h->run_at && f->runs[f->run_count - 1].end > key) {
+		released += f->runs[f->run_count - 1].end - key;
+		f->runs[f->run_count - 1].end = key;
 	}
 	return released;
 }
@@ -83,15 +84,11 @@ void handle_destroy(struct holding *holding)
 {
 	struct handle *h = (struct handle *)holding;
 
+	found_free(h->found);
 	vec32_free(&h->entries);
-	vec32_free(&h->hits);
-	vec32_free(&h->restorable);
-	vec32_free(&h->grouped);
 	vec32_free(&h->row_slots);
 	vec32_free(&h->kept);
 	free(h->ahead);
-	free(h->runs);
-	free(h->rows);
 	free(h);
 }
 
@@ -134,38 +131,40 @@ void get_plan_destroy(struct holding *holding)
 
 static int check_range(struct get_transfer *call, const struct handle *h, struct why *why)
 {
+	const struct found *f = h->found;
 	uint32_t page = call->session->space->layout->page_tokens;
-	uint64_t end = h->start + (uint64_t)h->keys * page;
+	uint64_t end = f->start + (uint64_t)f->keys * page;
 
-	if (call->boundary <= h->start || call->boundary > end || (call->boundary - h->start) % page ||
-	    !bit_get(&h->grouped, (uint32_t)((call->boundary - h->start) / page) - 1))
+	if (call->boundary <= f->start || call->boundary > end || (call->boundary - f->start) % page ||
+	    !bit_get(&f->grouped, (uint32_t)((call->boundary - f->start) / page) - 1))
 		return why_set(why, EINVAL, "boundary: %llu tokens is no restorable boundary of handle %llu on a group boundary",
 			       (unsigned long long)call->boundary, (unsigned long long)call->handle);
-	call->last = (uint32_t)((call->boundary - h->start) / page) - 1;
+	call->last = (uint32_t)((call->boundary - f->start) / page) - 1;
 	if (h->boundary != INDEX_NONE && h->boundary != call->last)
 		return why_set(why, EINVAL, "boundary: %llu tokens; the handle's first transfer named %llu",
 			       (unsigned long long)call->boundary,
-			       (unsigned long long)(h->start + (uint64_t)(h->boundary + 1) * page));
-	if (call->from < h->start || (call->from - h->start) % page || (call->from - h->start) / page < h->next)
+			       (unsigned long long)(f->start + (uint64_t)(h->boundary + 1) * page));
+	if (call->from < f->start || (call->from - f->start) % page || (call->from - f->start) / page < h->next)
 		return why_set(why, EINVAL, "from: %llu tokens is within a page or before %llu, where this range may begin",
-			       (unsigned long long)call->from, (unsigned long long)(h->start + (uint64_t)h->next * page));
-	if (call->to <= call->from || call->to > call->boundary || (call->to - h->start) % page)
+			       (unsigned long long)call->from, (unsigned long long)(f->start + (uint64_t)h->next * page));
+	if (call->to <= call->from || call->to > call->boundary || (call->to - f->start) % page)
 		return why_set(why, EINVAL, "to: %llu tokens is within a page, or not behind %llu, or over the boundary %llu",
 			       (unsigned long long)call->to, (unsigned long long)call->from,
 			       (unsigned long long)call->boundary);
-	call->first = (uint32_t)((call->from - h->start) / page);
-	call->end = (uint32_t)((call->to - h->start) / page);
+	call->first = (uint32_t)((call->from - f->start) / page);
+	call->end = (uint32_t)((call->to - f->start) / page);
 	return 0;
 }
 
 static int check_offsets(struct get_transfer *call, const struct handle *h, struct why *why)
 {
+	const struct found *f = h->found;
 	const struct layout *layout = call->session->space->layout;
-	uint32_t mask = call->class_mask ? call->class_mask : h->class_mask;
+	uint32_t mask = call->class_mask ? call->class_mask : f->class_mask;
 	uint64_t need = 0;
 
-	if (mask & ~h->class_mask)
-		return why_set(why, EINVAL, "class mask 0x%x: the handle asked for 0x%x", mask, h->class_mask);
+	if (mask & ~f->class_mask)
+		return why_set(why, EINVAL, "class mask 0x%x: the handle asked for 0x%x", mask, f->class_mask);
 	for (uint32_t c = 0; c < layout->classes; c++)
 		if (mask >> c & 1)
 			need += layout_is_row(layout, c) ? call->to == call->boundary : call->end - call->first;
@@ -191,18 +190,20 @@ static struct get_plan *plan_new(struct session *s, uint64_t id)
 /* False: no memory. */
 static bool reserve(const struct get_transfer *call, const struct handle *h, struct get_plan *plan)
 {
-	uint64_t need = (uint64_t)(call->end - call->first) * h->columns + LAYOUT_MAX_CLASSES;
+	const struct found *f = h->found;
+	uint64_t need = (uint64_t)(call->end - call->first) * f->columns + LAYOUT_MAX_CLASSES;
 
 	return need <= UINT32_MAX / 2 && vec32_reserve(&plan->slots, (uint32_t)need);
 }
 
 static int begin_plan(struct get_transfer *call, struct handle *h, struct why *why)
 {
+	struct found *f = h->found;
 	struct session *s = call->session;
 	struct get_plan *plan = plan_new(s, call->plan);
 	int r;
 
-	if (!plan || !vec32_reserve(&plan->pins, h->run_count - h->run_at + 2) ||
+	if (!plan || !vec32_reserve(&plan->pins, f->run_count - h->run_at + 2) ||
 	    (!call->into && !(s->space->tiering ? transfer_tiers_reserve(call, h, plan) : reserve(call, h, plan)))) {
 		if (plan)
 			get_plan_destroy(&plan->holding);
@@ -272,7 +273,9 @@ uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_ind
 /* Where the handle's entries of @key begin: one a column. */
 static const uint32_t *entries_of(const struct handle *h, uint32_t key)
 {
-	return &h->entries.at[(size_t)(key - h->first) * h->columns];
+	const struct found *f = h->found;
+
+	return &h->entries.at[(size_t)(key - f->first) * f->columns];
 }
 
 /* Under the lock: has the session acknowledged the range of @entry? */
@@ -304,6 +307,7 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 {
 	const struct session *s = call->session;
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	bool all = s->acknowledged_version == slots_version(s->space->slots);
 	uint32_t from = call->p->slots.count;
 
@@ -316,7 +320,7 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 			return false;
 		vec32_push(&call->p->slots, entry);
 	}
-	count(call, h->class_of[column], call->p->slots.count - from);
+	count(call, f->class_of[column], call->p->slots.count - from);
 	return true;
 }
 
@@ -324,9 +328,10 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 static void write_offsets(struct get_transfer *call, uint32_t column, uint32_t end)
 {
 	const struct handle *h = call->h;
-	uint64_t *to = call->offsets + transfer_offsets_of(call, h->class_of[column]) - call->first;
+	const struct found *f = h->found;
+	uint64_t *to = call->offsets + transfer_offsets_of(call, f->class_of[column]) - call->first;
 
-	slots_offsets(call->session->space->slots, &entries_of(h, call->key)[column], h->columns, end - call->key, PUT_ANSWER_NONE,
+	slots_offsets(call->session->space->slots, &entries_of(h, call->key)[column], f->columns, end - call->key, PUT_ANSWER_NONE,
 		      &to[call->key]);
 }
 
@@ -335,18 +340,19 @@ static bool answer_some(struct get_transfer *call, uint32_t end, uint32_t *ret_g
 {
 	struct space *space = call->session->space;
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	uint32_t from = call->p->slots.count;
 	bool ok = true;
 
-	seating_prefetch(space, entries_of(h, call->key), (end - call->key) * h->columns);
+	seating_prefetch(space, entries_of(h, call->key), (end - call->key) * f->columns);
 	lock_take(&space->lock);
-	for (uint32_t c = 0; c < h->columns && ok; c++)
-		if (call->class_mask >> h->class_of[c] & 1)
+	for (uint32_t c = 0; c < f->columns && ok; c++)
+		if (call->class_mask >> f->class_of[c] & 1)
 			ok = gather(call, c, end, ret_grant);
 	hold(call, from);
 	killpoint(KILLPOINT_GET_WORD);
-	for (uint32_t c = 0; c < h->columns && ok; c++)
-		if (call->class_mask >> h->class_of[c] & 1) {
+	for (uint32_t c = 0; c < f->columns && ok; c++)
+		if (call->class_mask >> f->class_of[c] & 1) {
 			write_offsets(call, c, end);
 			killpoint(KILLPOINT_GET_OFFSETS);
 		}
@@ -381,10 +387,11 @@ static bool write_row(struct get_transfer *call, uint32_t record, uint32_t *ret_
 static void move_pins(struct get_transfer *call)
 {
 	struct handle *h = call->h;
+	struct found *f = h->found;
 	struct get_plan *plan = call->p;
 
-	while (h->run_at < h->run_count && h->runs[h->run_at].first < call->end) {
-		struct run *run = &h->runs[h->run_at];
+	while (h->run_at < f->run_count && f->runs[h->run_at].first < call->end) {
+		struct run *run = &f->runs[h->run_at];
 
 		vec32_push(&plan->pins, run->record);
 		if (run->end > call->end) {
@@ -401,9 +408,11 @@ static void move_pins(struct get_transfer *call)
 
 const struct row_pin *handle_row(const struct handle *h, uint32_t key)
 {
-	for (uint32_t i = h->row_count; i--;)
-		if (h->rows[i].key == key)
-			return &h->rows[i];
+	const struct found *f = h->found;
+
+	for (uint32_t i = f->row_count; i--;)
+		if (f->rows[i].key == key)
+			return &f->rows[i];
 	return NULL;
 }
 
@@ -411,9 +420,10 @@ const struct row_pin *handle_row(const struct handle *h, uint32_t key)
 static void move_row(struct get_transfer *call)
 {
 	struct handle *h = call->h;
+	struct found *f = h->found;
 
-	if (h->row_count && h->rows[h->row_count - 1].key == call->last)
-		vec32_push(&call->p->pins, h->rows[--h->row_count].record);
+	if (f->row_count && f->rows[f->row_count - 1].key == call->last)
+		vec32_push(&call->p->pins, f->rows[--f->row_count].record);
 }
 
 int transfer_refuse(struct get_transfer *call, uint32_t grant, struct why *why)
@@ -480,7 +490,7 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	}
 	if (ok && call->key < call->end)
 		return STEP_MORE;
-	if (ok && call->to == call->boundary && call->h->row_count) {
+	if (ok && call->to == call->boundary && call->h->found->row_count) {
 		const struct row_pin *row = handle_row(call->h, call->last);
 
 		lock_take(&space->lock);
