@@ -120,7 +120,30 @@ static void found_question(struct found *f, const struct get_start *call, const 
 			f->class_of[f->columns++] = (uint8_t)c;
 }
 
-static struct handle *handle_new(struct get_start *call, const struct layout *layout)
+void handle_begin(struct handle *h, const struct found *found)
+{
+	h->found = found;
+	h->boundary = INDEX_NONE;
+	h->next = found->first;
+	h->run_at = 0;
+	h->entries.count = h->row_slots.count = h->kept.count = 0;
+	h->ahead_at = h->ahead_count = 0;
+	h->row_held = false;
+}
+
+bool get_start_own(struct get_start *call)
+{
+	struct handle *h = call->h;
+
+	h->own = found_begin(h->own, call->key_count);
+	if (!h->own)
+		return false;
+	found_question(h->own, call, call->session->space->layout);
+	handle_begin(h, h->own);
+	return true;
+}
+
+static struct handle *handle_new(struct get_start *call)
 {
 	struct holding *spare = session_spare(call->session, HOLDING_HANDLE);
 	struct handle *h = spare ? (struct handle *)spare : calloc(1, sizeof(*h));
@@ -128,30 +151,23 @@ static struct handle *handle_new(struct get_start *call, const struct layout *la
 	if (!h)
 		return NULL;
 	h->holding = (struct holding){ .id = call->handle, .kind = HOLDING_HANDLE };
-	h->found = found_begin(h->found, call->key_count);
-	if (!h->found) {
-		handle_destroy(&h->holding);
-		return NULL;
-	}
-	found_question(h->found, call, layout);
-	h->boundary = INDEX_NONE;
-	h->next = h->found->first;
-	h->run_at = 0;
-	h->entries.count = h->row_slots.count = h->kept.count = 0;
-	h->ahead_at = h->ahead_count = 0;
-	h->row_held = false;
-	return h;
+	h->found = NULL;
+	h->seat.ticket = NULL;
+	call->h = h;
+	if (get_has_ticket(call) || get_start_own(call))
+		return h;
+	handle_destroy(&h->holding);
+	return NULL;
 }
 
 int get_start_begin(struct get_start *call, struct why *why)
 {
-	const struct layout *layout = call->session->space->layout;
 	struct handle *h;
-	int r = check_call(call, layout, why);
+	int r = check_call(call, call->session->space->layout, why);
 
 	if (r)
 		return r;
-	h = handle_new(call, layout);
+	h = handle_new(call);
 	if (!h)
 		return why_set(why, ENOMEM, "no memory for a handle over %u keys", call->key_count);
 	r = session_hold(call->session, &h->holding, why);
@@ -160,11 +176,12 @@ int get_start_begin(struct get_start *call, struct why *why)
 			handle_destroy(&h->holding);
 		return r;
 	}
-	call->h = h;
 	call->key = 0;
-	call->missed = call->waiting = false;
+	call->missed = call->waiting = call->leads = call->over = false;
+	call->all = call->hits || get_has_ticket(call);
 	call->waited_since_ns = 0;
 	call->hit_count = 0;
+	memset(call->keys_sum, 0, sizeof(call->keys_sum));
 	lock_take(&call->session->space->lock);
 	call->session->space->stats.get_calls++;
 	call->session->space->stats.handles++;
@@ -180,7 +197,7 @@ static bool chunk_fetch(struct chunk *k)
 {
 	struct get_start *call = k->call;
 	struct handle *h = k->handle;
-	struct found *f = h->found;
+	struct found *f = h->own;
 
 	k->count = call->key_count - call->key;
 	if (k->count > INDEX_STEP_KEYS)
@@ -213,7 +230,7 @@ static bool chunk_fetch(struct chunk *k)
 static void note_entries(struct chunk *k, uint32_t i)
 {
 	struct handle *h = k->handle;
-	struct found *f = h->found;
+	const struct found *f = h->own;
 	const struct index_hit *hit = &k->hits[i];
 
 	if (f->columns == 1 && hit->entry != INDEX_NONE) {
@@ -231,7 +248,7 @@ static void note_entries(struct chunk *k, uint32_t i)
 /* Under the lock: key @i hit; its record is held and its page was used. */
 static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct found *f = k->handle->found;
+	struct found *f = k->handle->own;
 	const struct index_hit *hit = &k->hits[i];
 	struct run *last = f->run_count ? &f->runs[f->run_count - 1] : NULL;
 
@@ -251,7 +268,7 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 /* Under the lock: does the end of @key's page allow a restore? Pages before it are complete. */
 static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct found *f = k->handle->found;
+	struct found *f = k->handle->own;
 	uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
 	uint32_t row;
 
@@ -296,7 +313,7 @@ static bool in_flight(const struct chunk *k, const struct index_hit *hit)
 static uint32_t chunk_work(struct chunk *k, bool *wait)
 {
 	struct get_start *call = k->call;
-	struct found *f = k->handle->found;
+	struct found *f = k->handle->own;
 
 	if (call->generation != space_generation(k->space)) { /* what was found before a reset is not joined to what came since */
 		call->generation = space_generation(k->space);
@@ -339,30 +356,27 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
-/* Walks the groups: which hit as a whole, which of their ends are restorable. Returns the deepest such end's key, or
- * INDEX_NONE. */
-static uint32_t settle_groups(struct get_start *call)
+/* Walks the groups: which hit as a whole, which of their ends are restorable, and which of those is the deepest. */
+static void settle_groups(const struct get_start *call, struct found *f)
 {
-	struct handle *h = call->h;
-	struct found *f = h->found;
 	uint32_t groups = call->groups ? call->group_count : call->key_count;
-	uint32_t end = 0, deepest = INDEX_NONE;
+	uint32_t end = 0;
 
-	call->prefix_hit_groups = groups;
-	call->first_miss_group_index = INDEX_NONE;
+	f->deepest = INDEX_NONE;
+	f->prefix_hit_groups = groups;
+	f->first_miss_group_index = INDEX_NONE;
 	for (uint32_t g = 0; g < groups; g++) {
 		end += call->groups ? call->groups[g] : 1;
 		if (end > f->intact) {
-			call->prefix_hit_groups = g;
-			call->first_miss_group_index = g;
+			f->prefix_hit_groups = g;
+			f->first_miss_group_index = g;
 			break;
 		}
 		if (bit_get(&f->restorable, end - 1)) {
 			bit_set(&f->grouped, end - 1);
-			deepest = end - 1;
+			f->deepest = end - 1;
 		}
 	}
-	return deepest;
 }
 
 static uint64_t handle_bytes(const struct get_start *call, const struct layout *layout, uint32_t deepest)
@@ -467,7 +481,7 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 	lock_drop(&space->lock);
 }
 
-static void stop_waiting(struct get_start *call)
+void get_start_stop_waiting(struct get_start *call)
 {
 	struct space *space = call->session->space;
 
@@ -481,10 +495,9 @@ static void stop_waiting(struct get_start *call)
 	lock_drop(&space->lock);
 }
 
-static void count_call(const struct get_start *call, uint32_t deepest, uint32_t released)
+static void count_call(const struct get_start *call, uint32_t released)
 {
-	const struct handle *h = call->h;
-	const struct found *f = h->found;
+	const struct found *f = call->h->found;
 	struct space *space = call->session->space;
 	uint32_t hit = f->intact > f->first ? f->intact - f->first : 0;
 
@@ -492,62 +505,92 @@ static void count_call(const struct get_start *call, uint32_t deepest, uint32_t 
 	space->stats.keys_asked += f->keys - f->first;
 	space->stats.keys_local += hit;
 	space->stats.suffix_released += released;
-	if (deepest != INDEX_NONE)
-		space->stats.hit_tokens += (uint64_t)(deepest + 1 - f->first) * space->layout->page_tokens;
+	if (f->deepest != INDEX_NONE)
+		space->stats.hit_tokens += (uint64_t)(f->deepest + 1 - f->first) * space->layout->page_tokens;
 	lock_drop(&space->lock);
 }
 
-static void get_start_finish(struct get_start *call)
+/* What all ranks of a request are answered alike. */
+static void tell_found(struct get_start *call, const struct found *f)
 {
-	struct handle *h = call->h;
-	struct found *f = h->found;
-	const struct layout *layout = call->session->space->layout;
-	uint32_t deepest = settle_groups(call), released;
+	uint32_t page = call->session->space->layout->page_tokens;
 
-	stop_waiting(call);
 	if (call->hits)
 		memcpy(call->hits, f->hits.at, f->hits.count * sizeof(uint32_t));
 	if (call->restorable)
 		memcpy(call->restorable, f->restorable.at, f->restorable.count * sizeof(uint32_t));
-	call->raw_prefix_hit_len = (uint64_t)f->intact * layout->page_tokens;
+	call->raw_prefix_hit_len = (uint64_t)f->intact * page;
+	call->prefix_hit_groups = f->prefix_hit_groups;
+	call->first_miss_group_index = f->first_miss_group_index;
 	call->first_miss_index = f->intact < f->keys ? f->intact : INDEX_NONE;
 	call->all_hit = f->intact == f->keys;
-	call->transferable_len = deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
-							 f->start + (uint64_t)(deepest + 1) * layout->page_tokens;
+	call->hit_count = f->hit_count;
+	call->handle_live = f->deepest != INDEX_NONE;
+	call->transferable_len = f->deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
+							    f->start + (uint64_t)(f->deepest + 1) * page;
+	call->dense_len = f->dense_len;
+	call->would_len = f->would_len;
+	call->demand = f->demand;
+}
+
+void get_start_answer(struct get_start *call)
+{
+	struct session *s = call->session;
+	struct handle *h = call->h;
+	uint32_t deepest = h->found->deepest;
+
+	get_start_stop_waiting(call);
+	tell_found(call, h->found);
 	call->bytes = call->disk_bytes = call->disk_us = 0;
-	call->missing_count = 0;
-	released = handle_release_behind(call->session, h, deepest == INDEX_NONE ? 0 : deepest + 1);
-	count_call(call, deepest, released);
-	call->handle_live = deepest != INDEX_NONE;
+	call->missing_count = call->candidate_count = call->wanted_count = 0;
 	if (!call->handle_live) {
-		session_drop(call->session, &h->holding, 0);
-		handle_retire(call->session, h);
+		session_drop(s, &h->holding, 0);
+		handle_idle(s, h);
+		handle_leave(s, h, true);
+		handle_retire(s, h);
 		return;
 	}
-	if (call->session->space->tiering)
+	if (s->space->tiering)
 		get_estimate(call, deepest);
 	else
-		call->bytes = handle_bytes(call, layout, deepest);
-	h->holding.values = h->holding.sized = deepest + 1 - f->first;
+		call->bytes = handle_bytes(call, s->space->layout, deepest);
+	h->holding.values = h->holding.sized = deepest + 1 - h->found->first;
 	h->holding.bytes = call->bytes + call->disk_bytes;
 	list_missing(call, deepest);
-	if (call->session->space->tiering && !call->no_ahead)
+	if (s->space->tiering && !call->no_ahead)
 		get_look_ahead(call, deepest);
-	session_unclaim(call->session, &h->holding);
+	handle_idle(s, h);
+	session_unclaim(s, &h->holding);
+}
+
+/* The look-up of the handle's own is complete. */
+static void get_start_finish(struct get_start *call)
+{
+	struct handle *h = call->h;
+	struct found *f = h->own;
+
+	settle_groups(call, f);
+	f->hit_count = call->hit_count;
+	f->dense_len = f->would_len = f->demand = 0;
+	count_call(call, handle_release_behind(call->session, h, f->deepest == INDEX_NONE ? 0 : f->deepest + 1));
+	if (h->seat.ticket)
+		get_ticket_decide(call);
+	get_start_answer(call);
 }
 
 void get_start_undo(struct get_start *call)
 {
 	if (call->waiting)
 		atomic_store(&call->session->space->asked, true); /* the next commit is told: it may poll for that */
-	stop_waiting(call);
+	get_start_stop_waiting(call);
 	handle_release_all(call->session, call->h);
+	get_ticket_undo(call);
 	session_forget(call->session, &call->h->holding);
 	handle_retire(call->session, call->h);
 }
 
 /* The first time one waits is announced, then looked again: what was committed in between is not missed. */
-static bool announce_wait(struct get_start *call)
+bool get_start_wait(struct get_start *call)
 {
 	struct space *space = call->session->space;
 
@@ -562,19 +605,33 @@ static bool announce_wait(struct get_start *call)
 	return true;
 }
 
+/* What is looked up: as far as it is of use. */
+static bool more_keys(const struct get_start *call)
+{
+	return call->key < call->key_count && (!call->missed || call->all);
+}
+
 int get_start_step(struct get_start *call, struct why *why)
 {
 	struct session *s = call->session;
 	struct space *space = s->space;
 	struct chunk k = { .call = call, .handle = call->h, .space = space, .layout = space->layout };
-	const struct found *found = call->h->found;
-	uint32_t stop = call->key + PUT_STEP_KEYS;
+	const struct found *found;
+	uint32_t stop;
 
+	if (!call->h->found || !handle_has_own(call->h)) {
+		int r = get_ticket_step(call, why);
+
+		if (r != GET_LEADS)
+			return r;
+	}
+	found = call->h->found;
+	stop = call->key + PUT_STEP_KEYS;
 	k.page_classes = 0;
 	for (uint32_t c = 0; c < found->columns; c++)
 		k.page_classes |= 1u << found->class_of[c];
-	while (call->key < call->key_count && call->key < stop && !(call->missed && !call->hits)) {
-		bool wait, over;
+	while (more_keys(call) && call->key < stop) {
+		bool wait, over, full;
 
 		if (atomic_load(&s->ended)) {
 			get_start_undo(call);
@@ -586,18 +643,23 @@ int get_start_step(struct get_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		over = s->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
+		full = call->leads && !ticket_room(space->tickets, found->run_count + found->row_count + 2 * INDEX_STEP_KEYS);
 		wait = false;
-		if (!over)
+		if (!over && !full)
 			call->key += chunk_work(&k, &wait);
 		lock_drop(&space->lock);
 		if (over) {
 			get_start_undo(call);
 			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
 		}
-		if (wait && !announce_wait(call))
+		if (full) {
+			get_start_undo(call);
+			return why_set(why, EDQUOT, "the tickets of the namespace hold %u pins, the most that they may", TICKET_PINS);
+		}
+		if (wait && !get_start_wait(call))
 			return STEP_WAIT;
 	}
-	if (call->key < call->key_count && !(call->missed && !call->hits))
+	if (more_keys(call))
 		return STEP_MORE;
 	get_start_finish(call);
 	return 0;

@@ -90,7 +90,7 @@ static bool want_key(struct get_start *call, const struct run *run, uint32_t key
 	struct session *s = call->session;
 	struct space *space = s->space;
 	struct handle *h = call->h;
-	struct found *f = h->found;
+	const struct found *f = h->found;
 	bool led = false, joined_any = false;
 
 	for (uint32_t c = 0; c < f->columns; c++) {
@@ -123,7 +123,7 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 {
 	struct space *space = call->session->space;
 	struct handle *h = call->h;
-	struct found *f = h->found;
+	const struct found *f = h->found;
 	uint32_t key = f->first, run = h->run_at;
 	bool more = call->session->rank != SESSION_RANK_NONE && call->disk_bytes;
 

@@ -73,8 +73,9 @@ int get_into_begin(struct get_into *call, struct why *why)
 	int r;
 
 	call->transfer.into = true;
+	call->to = NULL;
 	r = get_transfer_begin(&call->transfer, why);
-	if (r)
+	if (r || call->transfer.over)
 		return r;
 	r = import_use(call->transfer.session, call->import, &call->to, why);
 	if (r) {
@@ -89,6 +90,8 @@ int get_into_begin(struct get_into *call, struct why *why)
 
 void get_into_undo(struct get_into *call)
 {
+	if (call->transfer.over)
+		return;
 	import_leave(call->transfer.session, call->to);
 	get_transfer_undo(&call->transfer);
 }
@@ -156,23 +159,43 @@ static void deliver(struct get_into *call, uint32_t end)
 	import_count(s, call->to, t->bytes);
 	import_leave(s, call->to);
 	transfer_finish(t);
+	t->h = NULL;
 }
 
 int get_into_run(struct get_into *call, struct why *why)
 {
 	struct get_transfer *t = &call->transfer;
-	uint32_t end = t->first;
 	bool failed = false;
 	int r;
 
 	lock_assert_none_held();
-	r = into_carry(call, &end, &failed, why);
-	if (!r && end == t->first && !failed)
+	if (t->over)
+		return 0;
+	t->good = t->first;
+	r = into_carry(call, &t->good, &failed, why);
+	if (!r && t->good == t->first && !failed && !t->h->seat.ticket)
 		r = why_set(why, EAGAIN, "from %llu tokens on: no page was there by the deadline, or could be read now",
 			    (unsigned long long)t->from);
 	if (r)
 		get_into_undo(call);
+	else if (!t->h->seat.ticket)
+		deliver(call, t->good);
+	return r;
+}
+
+int get_into_step(struct get_into *call, struct why *why)
+{
+	struct get_transfer *t = &call->transfer;
+	int r;
+
+	if (t->over || !t->h || !t->h->seat.ticket)
+		return 0;
+	r = atomic_load(&t->session->ended) ? why_set(why, ESHUTDOWN, "the session has ended") : transfer_gate(t, &t->good, why);
+	if (r == STEP_WAIT)
+		return r;
+	if (r)
+		get_into_undo(call);
 	else
-		deliver(call, end);
+		deliver(call, t->good);
 	return r;
 }

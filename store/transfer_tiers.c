@@ -462,7 +462,7 @@ static bool answer_rows(struct get_transfer *call, uint32_t *ret_grant)
 static void move_holds(struct get_transfer *call)
 {
 	struct handle *h = call->h;
-	struct found *f = h->found;
+	const struct found *f = h->found;
 	const struct wanted *row = row_wanted(call);
 	uint32_t values = (call->settled - call->first) * f->columns;
 
@@ -494,7 +494,7 @@ static int deliver(struct get_transfer *call, struct why *why)
 {
 	struct session *s = call->session;
 	struct handle *h = call->h;
-	struct found *f = h->found;
+	const struct found *f = h->found;
 	uint32_t grant = 0;
 
 	if (!answer_pages(call, &grant) || !answer_rows(call, &grant))
@@ -518,16 +518,24 @@ static int deliver(struct get_transfer *call, struct why *why)
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
 
-/* Nothing is there. */
-static int nothing(struct get_transfer *call, enum load_state state, struct why *why)
+/* Nothing is there: is that how it stays? Else *ret is what the step says. */
+static bool nothing_yet(struct get_transfer *call, enum load_state state, int *ret)
 {
 	bool soft = state == LOAD_NONE; /* else it waits for room, or the deadline has passed */
 
-	if (call->failed)
-		return deliver(call, why);
+	if (call->failed || call->decided)
+		return true;
+	if (clock_now_ns() >= call->deadline_ns || (soft && ++call->soft > SOFT_TRIES))
+		return true;
 	start_over(call);
-	if (clock_now_ns() < call->deadline_ns && (!soft || ++call->soft <= SOFT_TRIES))
-		return soft ? STEP_MORE : STEP_WAIT;
+	*ret = soft ? STEP_MORE : STEP_WAIT;
+	return false;
+}
+
+static int too_late(struct get_transfer *call, enum load_state state, struct why *why)
+{
+	bool soft = state == LOAD_NONE;
+
 	get_transfer_undo(call);
 	return why_set(why, EAGAIN, "from %llu tokens on: no page is in memory yet, %s", (unsigned long long)call->from,
 		       soft                  ? "and it cannot be read now" :
@@ -537,8 +545,9 @@ static int nothing(struct get_transfer *call, enum load_state state, struct why 
 
 int transfer_tiers_step(struct get_transfer *call, struct why *why)
 {
-	uint32_t stop = call->key + PUT_STEP_KEYS;
+	uint32_t stop = call->key + PUT_STEP_KEYS, good;
 	enum load_state state;
+	int r;
 
 	if (atomic_load(&call->session->ended)) {
 		get_transfer_undo(call);
@@ -555,10 +564,24 @@ int transfer_tiers_step(struct get_transfer *call, struct why *why)
 	call->failed |= state == LOAD_FAILED;
 	cut(call, rows_here(call) ? call->settled : call->first);
 	call->settled = call->key;
-	if (call->settled > call->first)
-		return deliver(call, why);
-	cut_all(call);
-	return nothing(call, state, why);
+	if (call->settled == call->first) {
+		cut_all(call);
+		if (!nothing_yet(call, state, &r))
+			return r;
+	}
+	good = call->settled;
+	r = transfer_gate(call, &good, why);
+	if (r == STEP_WAIT)
+		return r;
+	if (r) {
+		get_transfer_undo(call);
+		return r;
+	}
+	cut(call, good);
+	call->settled = call->key;
+	if (call->settled == call->first)
+		cut_all(call);
+	return call->settled > call->first || call->failed || call->decided ? deliver(call, why) : too_late(call, state, why);
 }
 
 void transfer_tiers_undo(struct get_transfer *call)
