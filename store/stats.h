@@ -71,6 +71,7 @@
 	x(tickets_late, "gates of tickets whose deadline passed")                         \
 	x(put_tickets, "puts under a ticket")                                             \
 	x(put_tickets_short, "of them, those that lacked ranks at their deadline")        \
+	x(values_abandoned, "values that went since other shares of them did not come")   \
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \
