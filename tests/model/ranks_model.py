@@ -156,8 +156,8 @@ class Cache:
             self.values.update({v: True} if commit else {})
         for key in sorted({v[0] for v in new}, key=repr):
             if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
-                self.again |= {key} & self.noted.keys()
-                self.noted.setdefault(key, self.now + self.fill_ttl)
+                due = self.noted.setdefault(key, self.now + self.fill_ttl)
+                self.again |= {key} if due < self.now + self.fill_ttl else set()  # in a later second
             self.review(key)
         self.pin(pins, -1)
     def pin(self, keys, by):
