@@ -5,8 +5,9 @@
  *
  *   OPEN     a GET_START found the gap                       demands_record
  *   TAKING   a PUT_START got a slot for a value of its row   demands_taking
- *   KEPT     the row is complete                             demands_kept; its record has RECORD_DEMANDED from then on
- *   gone     from OPEN or TAKING: dropped; from KEPT: evicted   demands_gone, demands_reset
+ *   KEPT     the row is complete, from TAKING or OPEN        demands_kept; its record has RECORD_DEMANDED from then on
+ *   gone     from TAKING, with the last value of the row: dropped; from KEPT, with the first: evicted   demands_gone
+ *            all at once: from OPEN or TAKING dropped, from KEPT evicted   demands_reset
  *
  * recorded = open + taking + kept now + dropped + evicted, after every call. A table of fixed size, its memory touched as it
  * fills; an OPEN one that was asked for longest ago makes place, as dropped; TAKING and KEPT ones only when there is no OPEN one:
@@ -53,8 +54,10 @@ bool demands_has(const struct demands *demands, const struct key *key, uint64_t 
 /* No demand at the key: nothing happens. */
 void demands_taking(struct demands *demands, const struct key *key, uint64_t hash);
 void demands_kept(struct demands *demands, const struct key *key, uint64_t hash);
-void demands_gone(struct demands *demands, const struct key *key, uint64_t hash); /* no value of the row is left, or it is no longer complete */
-void demands_reset(struct demands *demands);
+/* A value of the row at the key went. @empty: it was the last one, whether it was committed or not. An OPEN one stands: what went was not
+ * put for it. */
+void demands_gone(struct demands *demands, const struct key *key, uint64_t hash, bool empty);
+void demands_reset(struct demands *demands); /* takes up to DEMANDS_MAX steps */
 const struct demands_counters *demands_counters(const struct demands *demands);
 
 #endif

@@ -20,11 +20,12 @@
 struct gates {
 	const struct layout *layout;
 	uint32_t dense, windows, states; /* of the wanted classes, by kind: bits */
-	uint64_t have;                   /* whole pages of it, in tokens */
-	bool sinks, sparse;              /* some window has a sink; some class has longer values: else both are never looked at */
+	uint64_t have;                   /* whole pages of it, at least `start`, in tokens */
+	uint64_t sinks;                  /* tokens up to which some window has a sink; 0 = none has one */
+	bool sparse;                     /* some class has longer values than pages */
 	/* so far */
 	bool intact;                     /* every page behind `have` has what it needs whatever comes behind it */
-	uint64_t run[LAYOUT_MAX_CLASSES]; /* windows: complete values without a gap, up to here; those up to `have` count */
+	uint64_t run[LAYOUT_MAX_CLASSES]; /* windows: complete values since the last gap, UINT64_MAX before the first one */
 };
 
 /* @class_mask: classes wanted, not 0. @start: tokens before the first page, which is not above @have (rounded down to pages by the
@@ -41,9 +42,11 @@ uint32_t gates_due(const struct gates *gates, uint64_t consumed); /* page classe
  * boundary can hold, the search may end. */
 bool gates_page(struct gates *gates, uint64_t consumed, uint32_t complete);
 
-/* Does @boundary need value of @class_index on the page that ends at @consumed? With `have` as above: nothing at or below it. */
+/* Does @boundary need the value of @class_index on the page that ends at @consumed? Nothing at or below `have`; of a class that is not
+ * wanted nothing; of a state class its row, at the boundary itself. */
 bool gates_needed(const struct gates *gates, uint32_t class_index, uint64_t consumed, uint64_t boundary);
-/* How many values of @class_index lie in (from, to] of those that @boundary needs; in constant time. */
+/* How many values of @class_index lie in (from, to] of those that @boundary needs; in constant time. @boundary is the end of a
+ * value of each wanted page class. */
 uint64_t gates_count(const struct gates *gates, uint32_t class_index, uint64_t from, uint64_t to, uint64_t boundary);
 
 #endif

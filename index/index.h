@@ -154,24 +154,31 @@ void index_make_entries_present(const struct index *index, uint32_t first, uint3
 struct index_hit {
 	uint32_t record; /* INDEX_NONE = unknown key */
 	uint16_t page;
+	uint16_t classes; /* bit c: the value of page class c that belongs here is complete, all shares of it, or none belongs here;
+	                     0 of an unknown key */
 	bool complete; /* the values of all shares of the wanted page classes that belong on this page (layout_has_value) are
 	                  there and committed; one that was never put is lacking */
 	bool present;  /* some value is committed */
 	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
+	uint32_t row;   /* if rows were asked for: the record whose row of all wanted states is complete at this key, as index_find_row says
+	                   (of a key without a page those of records without pages alone); INDEX_NONE */
 };
 
 /* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near and writes what the keys hash to, which is then handed to
  * whatever is asked about them. May be called without the lock. */
 void index_prefetch(const struct index *index, const struct key *keys, uint32_t n, uint64_t *hashes);
 
+/* The same for rows that are about to be looked for at the same keys. */
+void index_prefetch_rows(const struct index *index, const uint64_t *hashes, uint32_t n);
+
 /* The same for records that are about to be pinned or unpinned. Without the lock. */
 void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n);
 
-/* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
+/* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted. */
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
-/* The same of keys that went through index_prefetch. */
+/* The same of keys that went through index_prefetch. @rows: the states of @class_mask are looked for too. */
 void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
-			 uint32_t class_mask, struct index_hit *hits);
+			 uint32_t class_mask, bool rows, struct index_hit *hits);
 /* Fetches what index_touch of the pages at @hits will write; under the lock. */
 void index_prefetch_uses(const struct index *index, const struct index_hit *hits, uint32_t n);
 

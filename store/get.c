@@ -271,7 +271,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 		call->generation = space_generation(k->space);
 		call->missed |= call->key > 0;
 	}
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, false, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
@@ -589,7 +589,7 @@ int probe_step(struct probe *call, struct why *why)
 		__asm__ __volatile__("" : : "r"(keys) : "memory");
 		index_prefetch(space->index, keys, n, hashes);
 		lock_take(&space->lock);
-		index_lookup_hashed(space->index, keys, hashes, n, ~0u, hits);
+		index_lookup_hashed(space->index, keys, hashes, n, ~0u, false, hits);
 		lock_drop(&space->lock);
 		for (uint32_t i = 0; i < n; i++) {
 			word |= (uint64_t)hits[i].complete << i;

@@ -60,7 +60,7 @@ static void touch_chunk(struct touch *call, const struct chunk *k)
 	struct index *index = call->session->space->index;
 	struct index_hit hits[INDEX_STEP_KEYS];
 
-	index_lookup_hashed(index, k->keys, k->hashes, k->count, ~0u, hits);
+	index_lookup_hashed(index, k->keys, k->hashes, k->count, ~0u, false, hits);
 	index_prefetch_uses(index, hits, k->count);
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t record = hits[i].present ? hits[i].record : INDEX_NONE;
@@ -252,7 +252,7 @@ int pinning_step(struct pinning *call, struct why *why)
 	while (call->key < call->key_count && call->key < stop) {
 		chunk_fetch(&k, space, call->keys, call->key, call->key_count);
 		lock_take(&space->lock);
-		index_lookup_hashed(space->index, k.keys, k.hashes, k.count, ~0u, hits);
+		index_lookup_hashed(space->index, k.keys, k.hashes, k.count, ~0u, false, hits);
 		for (uint32_t i = 0; i < k.count; i++) {
 			uint32_t answer = pinning_key(call, &k.keys[i], &hits[i]);
 

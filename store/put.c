@@ -520,7 +520,7 @@ static bool look_again_with_room(struct chunk *k, const struct put_group *g, uin
 		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
 		    !chunk_room(k, class, 1))
 			return false;
-	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
+	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, false, &k->hits[i]);
 	k->unknown += k->hits[i].record == INDEX_NONE;
 	return true;
 }
@@ -534,7 +534,7 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 	int r = CHUNK_DONE;
 
 	if (hit->record == INDEX_NONE && seen_before(k, i)) { /* perhaps it stands earlier in this chunk */
-		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
+		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, false, hit);
 		k->unknown -= hit->record != INDEX_NONE;
 	}
 	if (hit->record != INDEX_NONE && !hit->present && !index_page_has_value(k->space->index, hit->record, hit->page) &&
@@ -729,7 +729,7 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 /* Under the lock: where the chunk's keys stand now. */
 static void chunk_look(struct chunk *k)
 {
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, false, k->hits);
 	k->unknown = 0;
 	for (uint32_t i = 0; i < k->count; i++)
 		k->unknown += k->hits[i].record == INDEX_NONE;

@@ -256,6 +256,8 @@ int space_index_new(struct space *space, const struct ranges *ranges, struct why
 	if (!space->holds)
 		return why_set(why, ENOMEM, "namespace %s: no memory for the uses of its %u slots", space->name, ranges->slots);
 	r = index_new(&index, &space->index, why);
+	r = r ? r : demands_new(&space->lock, &space->demands, why);
+	r = r ? r : fills_new(space, &space->fills, why);
 	return r ? r : slots_new(&slots, &space->slots, why);
 }
 
@@ -429,6 +431,8 @@ void space_free(struct space *space)
 	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
+	fills_free(&space->fills);
+	demands_free(&space->demands);
 	index_free(&space->index);
 	if (space->memory)
 		space->memory->ops->free(&space->memory);

@@ -10,10 +10,12 @@
 
 #include <stdatomic.h>
 
+#include "index/demands.h"
 #include "index/index.h"
 #include "index/seats.h"
 #include "store/base/lock.h"
 #include "store/blobs.h"
+#include "store/fills.h"
 #include "store/host.h"
 #include "store/slots.h"
 #include "store/tier.h"
@@ -67,6 +69,8 @@ struct space {
 	struct lock lock;           /* LOCK_SPACE */
 	struct index *index;        /* (lock) */
 	struct slots *slots;        /* (lock) */
+	struct demands *demands;    /* (lock) */
+	struct fills *fills;        /* (lock) NULL: no class has two shares */
 	struct stats stats;         /* (lock) */
 	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */

@@ -156,7 +156,7 @@ static void compare_all(struct model *m)
 		for (uint32_t i = 0; i < n; i++)
 			keys[i] = m->nodes[first + i].key;
 		index_prefetch(m->w.index, keys, n, hashes);
-		index_lookup_hashed(m->w.index, keys, hashes, n, mask, hits);
+		index_lookup_hashed(m->w.index, keys, hashes, n, mask, false, hits);
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t node = first + i;
 
