@@ -15,6 +15,8 @@ static const struct command commands[] = {
 	{"unmount", "[MOUNTPOINT]", "unmount, and wait for the daemon's end", NULL, command_unmount},
 	{"upgrade", "[FILE]", "have another program serve a running mount", NULL, command_upgrade},
 	{"ns", "create|list|show|remove ...", "namespaces", NULL, command_ns},
+	{"size", "--layout FILE | --model NAME [--tp N] --budget SIZE", "how many values and requests a budget holds",
+		"Asks no daemon. Status 1 with a sentence where the budget is too small for one request.", command_size},
 	{"stat", "[NAMESPACE]", "counters of the host, or of one namespace", NULL, command_stat},
 	{"probe", "NAMESPACE KEY...", "which pages are there?", "A key is 64 hex digits.", command_probe},
 	{"evict", "NAMESPACE RECORD... | --all | --bytes SIZE", "evict records by name, by amount, or all", NULL, command_evict},
