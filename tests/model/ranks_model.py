@@ -227,26 +227,29 @@ def ticket_run(r, cache, path, emit):
     ends = [t.decision["hit"] // 2 // cache.page * cache.page, t.decision["hit"]]
     while at:
         who, answer = r.choice([*at]), None
-        step = at[who]
+        step, what = at.pop(who), ["leave"]
         if r.random() < .03:
             t.leave(who)
             step = 4
         elif step == 0:
             assert t.start(who, dict(q, room=9)) == "EINVAL"
-            answer = t.start(who, q)
+            answer, what = t.start(who, q), ["start"]
             answers |= {answer} if t.outcome is None else set()
             assert who is None or t.start(who, q) == "EEXIST"
             step = 4 if who is None or answer <= q["have"] else 1
         elif step in (1, 2):
-            answer = t.transfer(who, step - 1, ends[step - 1] - cache.page * (r.random() < .05))
+            what = ["transfer", step - 1, ends[step - 1] - cache.page * (r.random() < .05)]
+            answer = t.transfer(who, *what[1:])
             step += answer is not None
         else:
-            answer = t.confirm(who, r.random() > .03)
+            what = ["confirm", r.random() > .03]
+            answer = t.confirm(who, what[1])
             outcomes |= {answer} - {None}
             step += answer is not None
-        emit("ticket", [q, who, at.pop(who)], answer)
+        emit("ticket", [q, who, *what], answer)
         at.update({who: step} if step < 4 else {})
     t.decide(0)  # nobody is left: handle_ttl
+    emit("over", None, None)
     assert len(answers) <= 1 and outcomes <= {t.outcome} and (not t.outcome or [*t.reports.values()] == [True] * cache.world)
 
 def random_world(r, most, emit):
@@ -265,7 +268,7 @@ def random_world(r, most, emit):
             groups = [(k, b, pages + states * (r.random() < .3)) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
-            emit("put", [plan := next(ids), rank, groups], cache.put_start(plan, rank, groups))
+            emit("put", [plan := next(ids), rank, groups, path], cache.put_start(plan, rank, groups))
         elif what < .65 and cache.plans:
             plan, commit = r.choice([*cache.plans]), r.random() < .85
             emit("end", [plan, commit], cache.put_end(plan, commit))
