@@ -164,9 +164,12 @@ class Cache:
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def busy(self, key, mask):
+        mine = self.of(key, mask)
+        return mine and (self.pins.get(key, 0) > 0 or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
-        if mine and (self.pins.get(key) or any(self.values[v] is not True for v in mine)):
+        if self.busy(key, mask):
             return "BUSY"
         for v in mine:
             del self.values[v]
@@ -254,7 +257,7 @@ def ticket_run(r, cache, path, emit):
 
 def random_world(r, most, emit):
     cache = Cache(r.choice((16, 64)), random_classes(r), r.choice((0, 64, 128)), fill_ttl=5)
-    parent, ids, every = {0: None}, count(1), [*cache.all]
+    parent, ids, every, named = {0: None}, count(1), [*cache.all], {}  # named: keys of each open plan
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
         node, path, what = r.choice([*parent]), [], r.random()
@@ -268,14 +271,18 @@ def random_world(r, most, emit):
             groups = [(k, b, pages + states * (r.random() < .3)) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
-            emit("put", [plan := next(ids), rank, groups, path], cache.put_start(plan, rank, groups))
+            named[plan := next(ids)] = {key for key, _, _ in groups}
+            emit("put", [plan, rank, groups, path], cache.put_start(plan, rank, groups))
         elif what < .65 and cache.plans:
             plan, commit = r.choice([*cache.plans]), r.random() < .85
             emit("end", [plan, commit], cache.put_end(plan, commit))
+            del named[plan]
         elif what < .75 and path:
             key, mask = r.choice(path), r.choice((every, [r.choice(every)]))
-            emit("remove", [key, mask], cache.remove(key, mask))
-            assert cache.remove(key, mask) in ("ABSENT", "BUSY")
+            # A plan may pin more of what it names than was promised: what is asked then is what is busy for certain.
+            if not any(key in keys for keys in named.values()) or (mask is every and cache.busy(key, mask)):
+                emit("remove", [key, mask], cache.remove(key, mask))
+                assert cache.remove(key, mask) in ("ABSENT", "BUSY")
         elif what < .8:
             emit("time", 2, cache.pass_time(2))
         elif what < .9 and path:
