@@ -128,6 +128,10 @@ struct index_config {
 	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
+	/* A value of the row at @key went, committed or not; @hash is the key's, of index_prefetch; @empty: it was the last one there. Under the
+	 * lock; may only note it. Silent during index_rebuild, and of what a reset hid. NULL = nobody wants to know. */
+	void (*row_gone)(void *context, const struct key *key, uint64_t hash, bool empty);
+	void *row_gone_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -294,6 +298,11 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 /* Lets the row of the coldest record with an idle row go. */
 int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
 		    const struct index_sink *sink);
+/* Lets old values of window class @class_index go (olds.c), of the record used least recently, from its beginning: all shares of one, on one
+ * page, which @accept has taken the entry of one share of. A record that is pinned, held, WHOLE or being filled loses none. 0; INDEX_E_NOTHING;
+ * INDEX_E_MORE: call again, as many pages were looked at as one stay may. */
+int index_evict_old(struct index *index, uint32_t class_index, bool (*accept)(void *context, uint32_t entry), void *context,
+		    const struct index_sink *sink);
 /* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
@@ -338,6 +347,15 @@ enum index_removal { INDEX_REMOVED, INDEX_ABSENT, INDEX_BUSY };
  * (Of a key whose page and row are of two rings one may go and the other be BUSY.) *ret_values: how many went. @hash is the key's, of index_prefetch. */
 enum index_removal index_remove(struct index *index, const struct key *key, uint64_t hash, uint32_t class_mask,
 				const struct index_sink *sink, uint32_t *ret_values);
+/* Classes of which the value on @page (INDEX_PAGE_ROW: at the row) is half there: some shares of it are committed and others not. 0 where
+ * there is no such page. */
+uint32_t index_half(const struct index *index, uint32_t record, uint16_t page);
+/* Is the value half there that the one of @entry is a share of? */
+bool index_value_half(const struct index *index, uint32_t entry);
+/* What is half there on @page of @record, which is current, goes; of a WHOLE ring all of it. BUSY: of some of it a share is being written, or
+ * the record is pinned, held or not LIVE: that stays. ABSENT: nothing is half there. *ret_values: how many went. */
+enum index_removal index_drop_half(struct index *index, uint32_t record, uint16_t page, const struct index_sink *sink,
+				   uint32_t *ret_values);
 /* The row of a record goes. -ENODATA without a committed one; -EBUSY while the record is pinned, held, WHOLE, or
  * values of it are not settled. @record must be visible. */
 int index_drop_row(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
@@ -371,15 +389,17 @@ struct index_walk {
 	uint32_t page, pages;           /* there: looked at, and needed */
 	uint32_t batch, restarts;
 	uint64_t breaks;
+	bool windows;                   /* it goes back over the windows' values, then over the whole chain */
+	uint64_t end, low;              /* then: tokens at the boundary; values that end at or before `low` are in no window */
 };
 /* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
  * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
  * lock. */
 void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 
-/* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
- * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
- * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
+/* Can one resume from the walk's record now: do the gates of all classes hold at its endpoint (index/gates.h)? It is visible, its chain is
+ * linked to a root, every page has what it needs whatever comes behind it, each window's last values are complete, a class with longer
+ * values ends one there, and with state classes the key's row is complete. (Of a row within a page, the page before it counts.) 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
  * up: drop the lock and call again. What changes between two stays is noticed where it matters: a chain that stays as it is
  * is never misjudged, and one that changes is judged as it was when it was looked at. Remembers what it finds about the
  * records on its way (65,536 of them), so that walking a chain of n records from each of them costs n steps. */

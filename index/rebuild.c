@@ -537,6 +537,7 @@ static void finish_join(struct index *index, uint32_t zero, uint32_t record)
 		to[i] = from[i];
 		from[i] = WORD_NONE;
 	}
+	twin_take_reason(index, zero, record);
 	if (z->flags & RECORD_FLAG_HELD)
 		index_hold(index, record, true);
 	if (z->flags & RECORD_FLAG_WHOLE)

@@ -31,6 +31,8 @@ uint64_t index_reset(struct index *index)
 	policy_lru.clear(index->pages);
 	policy_lru.clear(index->rows);
 	policy_lru.clear(index->lost);
+	if (index->olds)
+		policy_lru.clear(index->olds);
 	return generation;
 }
 

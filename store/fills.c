@@ -1,47 +1,318 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/fills.h"
 
-#include <stddef.h>
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "store/base/clock.h"
+#include "store/base/memory.h"
+#include "store/host_private.h"
+#include "store/tiering.h"
+
+#define MILLISECOND 1000000ull
+#define ROW_FIRST UINT32_MAX /* of the page that is next: the row has not been looked at */
+
+struct fill {
+	uint32_t record, generation;
+	uint32_t due_ms; /* low bits of milliseconds */
+};
+
+struct fills {
+	struct space *space;
+	struct fill *ring;          /* [capacity] */
+	uint8_t *bits;              /* [capacity / 4] two for each record */
+	uint32_t capacity;
+	uint32_t first, count;
+	uint64_t now_ns;            /* of the last fills_run: what is noted is due fill_ttl after it */
+	uint32_t ttl_ms;
+	uint32_t page;              /* of the first one of the ring: pages before it are to be looked at, from behind; ROW_FIRST */
+	bool stays;                 /* and something of it that is half there has to stay */
+	uint32_t sweep, sweep_page; /* record and page that are next */
+};
+
+enum { LISTED = 1, AGAIN = 2 };
+
+static uint8_t bits_of(const struct fills *f, uint32_t record)
+{
+	return f->bits[record / 4] >> record % 4 * 2 & 3;
+}
+
+static void bits_set(struct fills *f, uint32_t record, uint8_t bits)
+{
+	uint8_t *at = &f->bits[record / 4];
+
+	*at = (uint8_t)((*at & ~(3u << record % 4 * 2)) | (uint32_t)bits << record % 4 * 2);
+}
+
+/* ---- making ---------------------------------------------------------------------------------------------------- */
 
 int fills_new(struct space *space, struct fills **ret, struct why *why)
 {
+	struct fills *f;
+
 	*ret = NULL;
+	if (!space->layout->shared)
+		return 0;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return why_set(why, ENOMEM, "namespace %s: no memory for what is half there", space->name);
+	f->space = space;
+	f->capacity = space->tables.record_capacity;
+	f->ttl_ms = space->host->config.fill_ttl_ms;
+	f->now_ns = clock_now_ns();
+	f->page = ROW_FIRST;
+	f->ring = memory_reserve(f->capacity * sizeof(*f->ring), false);
+	f->bits = memory_reserve(f->capacity / 4 + 1, false);
+	if (!f->ring || !f->bits) {
+		fills_free(&f);
+		return why_set(why, ENOMEM, "namespace %s: no memory for what is half there", space->name);
+	}
+	*ret = f;
 	return 0;
 }
 
-void fills_free(struct fills **fills)
+void fills_free(struct fills **fillsp)
 {
-	*fills = NULL;
+	struct fills *f = *fillsp;
+
+	*fillsp = NULL;
+	if (!f)
+		return;
+	memory_release(&f->ring, f->capacity * sizeof(*f->ring));
+	memory_release(&f->bits, f->capacity / 4 + 1);
+	free(f);
 }
 
-void fills_note(struct fills *fills, uint32_t record)
+/* ---- the ring -------------------------------------------------------------------------------------------------- */
+
+static struct fill *ring_at(const struct fills *f, uint32_t i)
 {
+	uint32_t at = f->first + i;
+
+	return &f->ring[at < f->capacity ? at : at - f->capacity];
 }
 
-bool fills_has(const struct fills *fills, uint32_t record)
+static void push(struct fills *f, uint32_t record, uint32_t due_ms)
 {
+	const struct fill *last = f->count ? ring_at(f, f->count - 1) : NULL;
+
+	assert(f->count < f->capacity);
+	if (last && (int32_t)(due_ms - last->due_ms) < 0) /* it is in order, whenever fills_run came by */
+		due_ms = last->due_ms;
+	*ring_at(f, f->count++) = (struct fill){ record, index_record(f->space->index, record)->generation, due_ms };
+}
+
+static struct fill pop(struct fills *f)
+{
+	struct fill first = *ring_at(f, 0);
+
+	f->first = f->first + 1 < f->capacity ? f->first + 1 : 0;
+	if (!--f->count)
+		f->first = 0; /* as little of it is touched as was ever in use */
+	f->page = ROW_FIRST;
+	f->stays = false;
+	return first;
+}
+
+void fills_note(struct fills *f, uint32_t record)
+{
+	lock_assert_held(&f->space->lock);
+	if (bits_of(f, record) & LISTED) {
+		bits_set(f, record, LISTED | AGAIN);
+		return;
+	}
+	bits_set(f, record, LISTED);
+	push(f, record, (uint32_t)(f->now_ns / MILLISECOND) + f->ttl_ms);
+}
+
+/* From page *page on, of at most *looks, which fall. *page is where it stopped. */
+static bool half_behind(const struct index *index, uint32_t record, uint32_t pages, uint32_t *page, uint32_t *looks)
+{
+	for (; *page < pages && *looks; ++*page, --*looks)
+		if (index_half(index, record, (uint16_t)*page))
+			return true;
 	return false;
 }
 
-void fills_abandon(struct fills *fills, const uint32_t *records, const uint16_t *pages, uint32_t count)
+bool fills_has(const struct fills *f, uint32_t record)
 {
+	struct index *index = f->space->index;
+	uint32_t looks = INDEX_STEP_KEYS, page = 0;
+
+	lock_assert_held(&f->space->lock);
+	if (!(bits_of(f, record) & LISTED))
+		return false;
+
+	uint32_t pages = index_record(index, record)->pages;
+
+	return index_half(index, record, INDEX_PAGE_ROW) || half_behind(index, record, pages, &page, &looks) || page < pages;
 }
 
-void fills_run(struct fills *fills, uint64_t now_ns)
+/* ---- what is due ----------------------------------------------------------------------------------------------- */
+
+/* The first one of the ring is done with, or waits again. */
+static void renew(struct fills *f)
 {
+	struct fill fill = pop(f);
+
+	bits_set(f, fill.record, LISTED);
+	push(f, fill.record, fill.due_ms + f->ttl_ms);
 }
 
-bool fills_sweep(struct fills *fills)
+static void forget(struct fills *f)
 {
-	return false;
+	bits_set(f, pop(f).record, 0);
 }
 
-uint64_t fills_abandoned(const struct fills *fills)
+/* One page, or the row, of the first one. More of it was committed since: nothing goes. */
+static void look_at(struct fills *f, uint32_t record, uint16_t page)
 {
-	return 0;
+	struct index_sink sink = space_sink(f->space);
+	uint32_t values = 0;
+
+	if (bits_of(f, record) & AGAIN)
+		f->stays |= index_half(f->space->index, record, page) != 0;
+	else
+		f->stays |= index_drop_half(f->space->index, record, page, &sink, &values) == INDEX_BUSY;
+	f->space->stats.values_abandoned += values;
 }
 
-uint32_t fills_count(const struct fills *fills)
+/* Looks at the first one of the ring, from its end on, since it gets shorter as values go. At most *left pages. */
+static void look(struct fills *f, uint32_t *left)
 {
-	return 0;
+	struct fill *fill = ring_at(f, 0);
+	const struct record *r = index_record(f->space->index, fill->record);
+
+	if (r->state == RECORD_FREE || !index_record_current(f->space->index, fill->record)) {
+		--*left;
+		forget(f);
+		return;
+	}
+	if (r->generation != fill->generation) { /* it got shorter meanwhile, or is another one: that has its time */
+		--*left;
+		renew(f);
+		return;
+	}
+	if (f->page == ROW_FIRST) {
+		f->page = r->pages;
+		look_at(f, fill->record, INDEX_PAGE_ROW);
+		--*left;
+	}
+	for (; *left && f->page && r->state != RECORD_FREE; --*left) {
+		if (--f->page < r->pages)
+			look_at(f, fill->record, (uint16_t)f->page);
+		if (f->stays && bits_of(f, fill->record) & AGAIN)
+			f->page = 0; /* one is enough */
+	}
+	fill->generation = r->generation;
+	if (f->page && r->state != RECORD_FREE)
+		return;
+	if (f->stays && r->state != RECORD_FREE)
+		renew(f);
+	else
+		forget(f);
+}
+
+static bool due(const struct fills *f)
+{
+	return f->count && (int32_t)(ring_at(f, 0)->due_ms - (uint32_t)(f->now_ns / MILLISECOND)) <= 0;
+}
+
+/* Some of those that are due, at most *most; false: that was all. */
+static bool run_some(struct fills *f, uint32_t *most)
+{
+	struct space *space = f->space;
+	uint64_t before = space->stats.values_abandoned;
+	uint32_t left = INDEX_STEP_KEYS;
+
+	space_notes_begin(space);
+	while (left && *most && due(f)) {
+		look(f, &left);
+		*most -= f->page == ROW_FIRST; /* it was done with */
+	}
+	space_notes_end(space);
+	if (space->stats.values_abandoned > before)
+		space_room(space);
+	return *most && due(f);
+}
+
+void fills_run(struct fills *f, uint64_t now_ns)
+{
+	bool more = true;
+	uint32_t most;
+
+	lock_take(&f->space->lock);
+	f->now_ns = now_ns;
+	most = f->count; /* each once, however long ago the last run was */
+	lock_drop(&f->space->lock);
+	while (more) {
+		lock_take(&f->space->lock);
+		more = run_some(f, &most);
+		lock_drop(&f->space->lock);
+	}
+}
+
+void fills_abandon(struct fills *f, const uint32_t *records, const uint16_t *pages, uint32_t count)
+{
+	struct index_sink sink = space_sink(f->space);
+
+	lock_assert_held(&f->space->lock);
+	assert(count <= INDEX_STEP_KEYS);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t values = 0;
+
+		if (index_record_current(f->space->index, records[i]))
+			index_drop_half(f->space->index, records[i], pages[i], &sink, &values);
+		f->space->stats.values_abandoned += values;
+	}
+}
+
+/* ---- after an adoption or a restart ---------------------------------------------------------------------------- */
+
+/* Looks at the record that is next, as far as @looks go. */
+static void sweep_record(struct fills *f, uint32_t *looks)
+{
+	struct index *index = f->space->index;
+	const struct record *r = index_record(index, f->sweep);
+	bool half = false;
+
+	--*looks;
+	if (r->state == RECORD_LIVE && index_record_current(index, f->sweep)) {
+		half = (!f->sweep_page && index_half(index, f->sweep, INDEX_PAGE_ROW)) ||
+		       half_behind(index, f->sweep, r->pages, &f->sweep_page, looks);
+		if (!half && f->sweep_page < r->pages)
+			return; /* goes on there */
+	}
+	if (half)
+		fills_note(f, f->sweep);
+	f->sweep++;
+	f->sweep_page = 0;
+}
+
+bool fills_sweep(struct fills *f)
+{
+	uint32_t looks = INDEX_STEP_KEYS;
+	bool more;
+
+	lock_take(&f->space->lock);
+	while (looks && f->sweep < index_record_limit(f->space->index))
+		sweep_record(f, &looks);
+	more = f->sweep < index_record_limit(f->space->index);
+	if (!more)
+		f->sweep = f->sweep_page = 0;
+	lock_drop(&f->space->lock);
+	return more;
+}
+
+uint64_t fills_abandoned(const struct fills *f)
+{
+	lock_assert_held(&f->space->lock);
+	return f->space->stats.values_abandoned;
+}
+
+uint32_t fills_count(const struct fills *f)
+{
+	lock_assert_held(&f->space->lock);
+	return f->count;
 }

@@ -7,13 +7,14 @@
  * that says that more of it was committed since. It needs 12 bytes and two bits a record, touched as they are used, and nothing at
  * all in a namespace whose classes have one share each (space.fills is NULL then).
  *
- *   a group commits        fills_note of each record that it has values in       on the way of a commit: a bit, mostly
- *   fills_run, each second those that are due: values half there go, of one (page, class) in one stay; one of which a share is being written, or whose
- *                          record is pinned, or that has the second bit, is put at the end again for fill_ttl
+ *   a value is committed   fills_note, if that leaves it half there: on the way of a commit, a bit mostly
+ *   fills_run, each second those that are due: values half there go, of one (page, class) in one stay; a record in which a share of one is being
+ *                          written, or that is pinned, or that has the second bit, is put at the end again for fill_ttl. One that got shorter
+ *                          meanwhile too: its number alone does not say that it is the same
  *   an adoption, a restart fills_sweep notes what is there already, 64 records a stay
  *
  * Concurrency: the ring under the space lock, asserted; fills_run and fills_sweep take it for at most INDEX_STEP_KEYS pages at a
- * time and are called without.
+ * time and are called without, by one thread.
  */
 #ifndef PREFIXFS_STORE_FILLS_H
 #define PREFIXFS_STORE_FILLS_H
@@ -29,9 +30,11 @@ struct fills;
 int fills_new(struct space *space, struct fills **ret, struct why *why); /* *ret NULL where no class has two shares */
 void fills_free(struct fills **fills);
 
-/* Under the lock. @record is LIVE and current. Looks at nothing: whether something is half there is asked when it is due. */
+/* Under the lock. A value was committed in @record, which is current, and is half there. Looks at nothing: whether something still is, is asked
+ * when it is due: fill_ttl after the last fills_run. */
 void fills_note(struct fills *fills, uint32_t record);
-/* Under the lock: is it listed? What is, is not written to disk for want of memory. */
+/* Under the lock: is it listed, and something of it half there, as far as its first INDEX_STEP_KEYS pages say? Such a one is not written to
+ * disk, unless somebody drains. */
 bool fills_has(const struct fills *fills, uint32_t record);
 /* Under the lock: of these pages (INDEX_PAGE_ROW: the row) what is half there and not being written goes now: a put ticket's
  * deadline has passed. At most INDEX_STEP_KEYS. */

@@ -339,6 +339,7 @@ int reset_begin(struct reset *call, struct why *why)
 	atomic_store(&space->generation, call->generation);
 	atomic_store(&space->hidden, true);
 	space->stats.resets++;
+	demands_reset(space->demands);
 	space_note(space, &event);
 	space_committed(space); /* who waits for a value of the old generation looks again */
 	lock_drop(&space->lock);

@@ -128,7 +128,7 @@ static uint64_t coverage(const struct space *space, uint32_t class_index, uint32
 {
 	const struct layout *layout = space->layout;
 	uint64_t every = layout_is_row(layout, class_index) ?
-				 SPACE_ROW_INTERVAL :
+				 layout->interval ? layout->interval : LAYOUT_INTERVAL :
 				 (uint64_t)layout->class[class_index].every_pages * layout->page_tokens;
 
 	return slots * every + share; /* equal ones in order */
@@ -222,6 +222,33 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 		tiering_lost(space->tiering, what, record, other);
 }
 
+/* For index_config.row_gone. */
+static void space_row_gone(void *context, const struct key *key, uint64_t hash, bool empty)
+{
+	struct space *space = context;
+
+	if (demands_any(space->demands))
+		demands_gone(space->demands, key, hash, empty);
+}
+
+void space_row_settled(struct space *space, uint32_t entry)
+{
+	struct key key = space->tables.entries[entry].key;
+	struct record_entry *t;
+	uint32_t record;
+	uint64_t hash;
+
+	if (!demands_any(space->demands))
+		return;
+	index_prefetch(space->index, &key, 1, &hash);
+	record = demands_has(space->demands, &key, hash) ? index_find_row(space->index, &key, ~0u) : INDEX_NONE;
+	if (record == INDEX_NONE)
+		return;
+	demands_kept(space->demands, &key, hash);
+	t = &space->tables.records[record];
+	__atomic_store_n(&t->flags, t->flags | RECORD_DEMANDED, __ATOMIC_RELEASE);
+}
+
 int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
 {
 	space->holds = memory_reserve(ranges->slots * sizeof(*space->holds), false);
@@ -250,6 +277,8 @@ int space_index_new(struct space *space, const struct ranges *ranges, struct why
 		.news_context = space,
 		.lost = ranges->places ? space_lost : NULL,
 		.lost_context = space,
+		.row_gone = space->layout->row_columns ? space_row_gone : NULL,
+		.row_gone_context = space,
 	};
 	int r;
 
@@ -344,6 +373,7 @@ static int space_build(struct space *space, struct why *why)
 	r = !r && space->tiering ? tiering_restart(space->tiering, why) : r;
 	if (r)
 		return r;
+	space->fills_sweep = space->fills && space->tiering;
 	lock_take(&space->lock);
 	space_capacities(space);
 	r = space_cut_floor(space, why);
@@ -768,6 +798,8 @@ void space_report(struct space *space, struct space_report *ret)
 	r.victims_obsolete = counters->victims_obsolete;
 	r.victims_pending = counters->victims_pending;
 	r.index_bytes = index_memory_bytes(space->index);
+	r.records_filling = space->fills ? fills_count(space->fills) : 0;
+	r.demands = *demands_counters(space->demands);
 	r.pinned_bytes = index_held_bytes(space->index);
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
@@ -849,6 +881,7 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(orphans);
 	REPORT(generation);
 	REPORT(hidden_records);
+	REPORT(records_filling);
 	REPORT(remnants);
 	REPORT(remnant_slots);
 	REPORT(pinned_bytes);

@@ -22,7 +22,7 @@
 
 #define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
 #define SPACE_NOTES 64u              /* events handed on together */
-#define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
+#define SPACE_PARENTS 1024u
 
 struct outcomes;
 struct remnants;
@@ -41,6 +41,11 @@ struct recut_side {
 struct hunger {
 	bool is;
 	uint32_t class_index, share, node;
+};
+
+/* A record, until its number is another one's. */
+struct space_name {
+	uint32_t record, generation;
 };
 
 struct space {
@@ -71,6 +76,7 @@ struct space {
 	struct slots *slots;        /* (lock) */
 	struct demands *demands;    /* (lock) */
 	struct fills *fills;        /* (lock) NULL: no class has two shares */
+	bool fills_sweep;           /* what is half there has yet to be looked for: set before others know it, then the maintainer's */
 	struct stats stats;         /* (lock) */
 	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
@@ -84,6 +90,8 @@ struct space {
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
 	uint32_t *group_owner;      /* (lock) [SPACE_GROUPS] serial of the put plan that has the number */
 	uint32_t plan_serial;       /* (lock) last one given */
+	struct space_name parents[SPACE_PARENTS]; /* (lock) rows.c: records that have a row, whose parents' may go: ring */
+	uint32_t parents_first, parents_count; /* (lock) */
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
@@ -147,6 +155,13 @@ uint64_t space_pin_limit(const struct space *space); /* bytes that may be pinned
  * nothing when there is none. */
 void space_retire(struct space *space);
 void space_maintain(struct space *space); /* the same, a larger part; about once a second */
+
+/* rows.c: under the lock, of a record that was published or got a value of its row: its parent's row may have become needless. */
+void rows_note_child(struct space *space, uint32_t record);
+/* Rows that were noted so go. In bounded stays; without the lock: from the tier's thread where there is a disk, else about once a second. */
+void rows_drop(struct space *space);
+/* A value of a row is committed: if all of it is, that may be what was demanded. */
+void space_row_settled(struct space *space, uint32_t entry);
 
 /* With the lock held or without: hands a copy of @event to whoever watches. */
 void space_note(struct space *space, const struct host_event *event);

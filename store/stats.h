@@ -64,6 +64,7 @@
 	x(files_dropped, "record files that a restart found of no use or damaged")         \
 	x(files_cut, "record files that a restart cut, since newer ones have their last pages") \
 	x(rows_superseded, "rows that went when the only child had one")                  \
+	x(values_abandoned, "values that went since other shares of them did not come")   \
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \

@@ -282,7 +282,7 @@ static inline bool world_busy(struct world *w)
 {
 	struct tiering *t = w->t;
 
-	return atomic_load(&t->jobs) || t->writes || t->asked_count || t->parents_count || t->wish.is || t->trims != INDEX_NONE;
+	return atomic_load(&t->jobs) || t->writes || t->asked_count || t->space->parents_count || t->wish.is || t->trims != INDEX_NONE;
 }
 
 #define world_await(w, condition)                                                                       \
