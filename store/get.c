@@ -81,48 +81,93 @@ static bool bits_clear(struct vec32 *bits, uint32_t keys)
 	return true;
 }
 
-static struct handle *handle_new(struct get_start *call, const struct layout *layout)
+void found_free(struct found *f)
+{
+	if (!f)
+		return;
+	vec32_free(&f->hits);
+	vec32_free(&f->restorable);
+	vec32_free(&f->grouped);
+	free(f->runs);
+	free(f->rows);
+	free(f);
+}
+
+struct found *found_begin(struct found *f, uint32_t keys)
+{
+	if (!f)
+		f = calloc(1, sizeof(*f));
+	if (!f)
+		return NULL;
+	f->keys = keys;
+	f->intact = f->columns = f->run_count = f->row_count = 0;
+	if (bits_clear(&f->hits, keys) && bits_clear(&f->restorable, keys) && bits_clear(&f->grouped, keys))
+		return f;
+	found_free(f);
+	return NULL;
+}
+
+/* What is asked for, into an empty @f. */
+static void found_question(struct found *f, const struct get_start *call, const struct layout *layout)
+{
+	uint64_t have = call->have > call->start ? (call->have - call->start) / layout->page_tokens : 0;
+
+	f->start = call->start;
+	f->first = have > call->key_count ? call->key_count : (uint32_t)have;
+	f->class_mask = call->class_mask ? call->class_mask : (1u << layout->classes) - 1;
+	for (uint32_t c = 0; c < layout->classes; c++)
+		if (f->class_mask >> c & 1 && !layout_is_row(layout, c))
+			f->class_of[f->columns++] = (uint8_t)c;
+}
+
+void handle_begin(struct handle *h, const struct found *found)
+{
+	h->found = found;
+	h->boundary = INDEX_NONE;
+	h->next = found->first;
+	h->run_at = 0;
+	h->entries.count = h->row_slots.count = h->kept.count = 0;
+	h->ahead_at = h->ahead_count = 0;
+	h->row_held = false;
+}
+
+bool get_start_own(struct get_start *call)
+{
+	struct handle *h = call->h;
+
+	h->own = found_begin(h->own, call->key_count);
+	if (!h->own)
+		return false;
+	found_question(h->own, call, call->session->space->layout);
+	handle_begin(h, h->own);
+	return true;
+}
+
+static struct handle *handle_new(struct get_start *call)
 {
 	struct holding *spare = session_spare(call->session, HOLDING_HANDLE);
 	struct handle *h = spare ? (struct handle *)spare : calloc(1, sizeof(*h));
-	uint32_t mask = call->class_mask ? call->class_mask : (1u << layout->classes) - 1;
 
 	if (!h)
 		return NULL;
 	h->holding = (struct holding){ .id = call->handle, .kind = HOLDING_HANDLE };
-	h->start = call->start;
-	h->keys = call->key_count;
-	h->first = call->have > call->start ? (uint32_t)((call->have - call->start) / layout->page_tokens) : 0;
-	if (call->have > call->start && (call->have - call->start) / layout->page_tokens > call->key_count)
-		h->first = call->key_count;
-	h->intact = 0;
-	h->class_mask = mask;
-	h->columns = 0;
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (mask >> c & 1 && !layout_is_row(layout, c))
-			h->class_of[h->columns++] = (uint8_t)c;
-	h->boundary = INDEX_NONE;
-	h->next = h->first;
-	h->run_at = h->run_count = h->row_count = 0;
-	h->entries.count = h->row_slots.count = h->kept.count = 0;
-	h->ahead_at = h->ahead_count = 0;
-	h->row_held = false;
-	if (!bits_clear(&h->hits, h->keys) || !bits_clear(&h->restorable, h->keys) || !bits_clear(&h->grouped, h->keys)) {
-		handle_destroy(&h->holding);
-		return NULL;
-	}
-	return h;
+	h->found = NULL;
+	h->seat.ticket = NULL;
+	call->h = h;
+	if (get_has_ticket(call) || get_start_own(call))
+		return h;
+	handle_destroy(&h->holding);
+	return NULL;
 }
 
 int get_start_begin(struct get_start *call, struct why *why)
 {
-	const struct layout *layout = call->session->space->layout;
 	struct handle *h;
-	int r = check_call(call, layout, why);
+	int r = check_call(call, call->session->space->layout, why);
 
 	if (r)
 		return r;
-	h = handle_new(call, layout);
+	h = handle_new(call);
 	if (!h)
 		return why_set(why, ENOMEM, "no memory for a handle over %u keys", call->key_count);
 	r = session_hold(call->session, &h->holding, why);
@@ -131,11 +176,12 @@ int get_start_begin(struct get_start *call, struct why *why)
 			handle_destroy(&h->holding);
 		return r;
 	}
-	call->h = h;
 	call->key = 0;
-	call->missed = call->waiting = false;
+	call->missed = call->waiting = call->leads = call->over = false;
+	call->all = call->hits || get_has_ticket(call);
 	call->waited_since_ns = 0;
 	call->hit_count = 0;
+	memset(call->keys_sum, 0, sizeof(call->keys_sum));
 	lock_take(&call->session->space->lock);
 	call->session->space->stats.get_calls++;
 	call->session->space->stats.handles++;
@@ -151,6 +197,7 @@ static bool chunk_fetch(struct chunk *k)
 {
 	struct get_start *call = k->call;
 	struct handle *h = k->handle;
+	struct found *f = h->own;
 
 	k->count = call->key_count - call->key;
 	if (k->count > INDEX_STEP_KEYS)
@@ -158,39 +205,40 @@ static bool chunk_fetch(struct chunk *k)
 	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
-	if (h->run_count + INDEX_STEP_KEYS > h->run_capacity) {
-		uint32_t capacity = 2 * h->run_capacity + 2 * INDEX_STEP_KEYS;
-		struct run *runs = realloc(h->runs, capacity * sizeof(*runs));
+	if (f->run_count + INDEX_STEP_KEYS > f->run_capacity) {
+		uint32_t capacity = 2 * f->run_capacity + 2 * INDEX_STEP_KEYS;
+		struct run *runs = realloc(f->runs, capacity * sizeof(*runs));
 
 		if (!runs)
 			return false;
-		h->runs = runs;
-		h->run_capacity = capacity;
+		f->runs = runs;
+		f->run_capacity = capacity;
 	}
-	if (k->layout->row_columns && h->row_count + INDEX_STEP_KEYS > h->row_capacity) {
-		uint32_t capacity = 2 * h->row_capacity + 2 * INDEX_STEP_KEYS;
-		struct row_pin *rows = realloc(h->rows, capacity * sizeof(*rows));
+	if (k->layout->row_columns && f->row_count + INDEX_STEP_KEYS > f->row_capacity) {
+		uint32_t capacity = 2 * f->row_capacity + 2 * INDEX_STEP_KEYS;
+		struct row_pin *rows = realloc(f->rows, capacity * sizeof(*rows));
 
 		if (!rows)
 			return false;
-		h->rows = rows;
-		h->row_capacity = capacity;
+		f->rows = rows;
+		f->row_capacity = capacity;
 	}
-	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (h->columns + 1));
+	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (f->columns + 1));
 }
 
 /* Under the lock: entries of this session's share of key @i's page. */
 static void note_entries(struct chunk *k, uint32_t i)
 {
 	struct handle *h = k->handle;
+	const struct found *f = h->own;
 	const struct index_hit *hit = &k->hits[i];
 
-	if (h->columns == 1 && hit->entry != INDEX_NONE) {
+	if (f->columns == 1 && hit->entry != INDEX_NONE) {
 		vec32_push(&h->entries, hit->entry);
 		return;
 	}
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint32_t class_index = h->class_of[c];
+	for (uint32_t c = 0; c < f->columns; c++) {
+		uint32_t class_index = f->class_of[c];
 		uint32_t column = layout_column(k->layout, class_index, k->call->session->share[class_index]);
 
 		vec32_push(&h->entries, index_value(k->space->index, hit->record, hit->page, column, NULL));
@@ -200,16 +248,16 @@ static void note_entries(struct chunk *k, uint32_t i)
 /* Under the lock: key @i hit; its record is held and its page was used. */
 static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct handle *h = k->handle;
+	struct found *f = k->handle->own;
 	const struct index_hit *hit = &k->hits[i];
-	struct run *last = h->run_count ? &h->runs[h->run_count - 1] : NULL;
+	struct run *last = f->run_count ? &f->runs[f->run_count - 1] : NULL;
 
 	if (last && last->record == hit->record && last->end == key && last->page + (key - last->first) == hit->page) {
 		last->end++;
 	} else {
 		session_pin(k->call->session, hit->record);
 		index_count_hit(k->space->index, hit->record);
-		h->runs[h->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
+		f->runs[f->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
 	}
 	/* one touch for a stretch of a record: that of its last page reaches all before it */
 	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].complete)
@@ -220,23 +268,23 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 /* Under the lock: does the end of @key's page allow a restore? Pages before it are complete. */
 static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
 {
-	struct handle *h = k->handle;
-	uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+	struct found *f = k->handle->own;
+	uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
 	uint32_t row;
 
-	for (uint32_t c = 0; c < h->columns; c++)
-		if (!layout_has_value(k->layout, h->class_of[c], end))
+	for (uint32_t c = 0; c < f->columns; c++)
+		if (!layout_has_value(k->layout, f->class_of[c], end))
 			return false;
-	if (!k->layout->row_columns || !(h->class_mask & ~k->page_classes))
+	if (!k->layout->row_columns || !(f->class_mask & ~k->page_classes))
 		return true;
-	row = index_find_row(k->space->index, &k->keys[i], h->class_mask);
+	row = index_find_row(k->space->index, &k->keys[i], f->class_mask);
 	if (row == INDEX_NONE)
 		return false;
 	session_pin(k->call->session, row);
 	index_touch(k->space->index, row, INDEX_PAGE_ROW, k->call->tick);
 	if (!index_record(k->space->index, row)->pages) /* else its pages were counted */
 		index_count_hit(k->space->index, row);
-	h->rows[h->row_count++] = (struct row_pin){ key, row };
+	f->rows[f->row_count++] = (struct row_pin){ key, row };
 	return true;
 }
 
@@ -248,8 +296,8 @@ static bool in_flight(const struct chunk *k, const struct index_hit *hit)
 	if (hit->record == INDEX_NONE)
 		return false;
 	end = index_consumed(k->space->index, hit->record, hit->page);
-	for (uint32_t c = 0; c < k->handle->columns; c++) {
-		uint32_t class_index = k->handle->class_of[c];
+	for (uint32_t c = 0; c < k->handle->found->columns; c++) {
+		uint32_t class_index = k->handle->found->class_of[c];
 
 		if (!layout_has_value(k->layout, class_index, end))
 			continue;
@@ -265,27 +313,27 @@ static bool in_flight(const struct chunk *k, const struct index_hit *hit)
 static uint32_t chunk_work(struct chunk *k, bool *wait)
 {
 	struct get_start *call = k->call;
-	struct handle *h = k->handle;
+	struct found *f = k->handle->own;
 
 	if (call->generation != space_generation(k->space)) { /* what was found before a reset is not joined to what came since */
 		call->generation = space_generation(k->space);
 		call->missed |= call->key > 0;
 	}
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, h->class_mask, false, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, f->class_mask, false, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t key = call->key + i;
-		uint64_t end = h->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+		uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
 
 		if (k->hits[i].complete) {
-			bit_set(&h->hits, key);
+			bit_set(&f->hits, key);
 			call->hit_count++;
 		}
 		if (call->missed)
 			continue;
-		if (key < h->first) {
-			h->intact = key + 1;
+		if (key < f->first) {
+			f->intact = key + 1;
 			continue;
 		}
 		if (!k->hits[i].complete) {
@@ -296,62 +344,61 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 			call->missed = true;
 			continue;
 		}
-		h->intact = key + 1;
+		f->intact = key + 1;
 		if (call->limit && end > call->limit)
 			continue;
 		note_hit(k, i, key);
 		if (boundary_allowed(k, i, key))
-			bit_set(&h->restorable, key);
+			bit_set(&f->restorable, key);
 	}
 	return k->count;
 }
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
-/* Walks the groups: which hit as a whole, which of their ends are restorable. Returns the deepest such end's key, or
- * INDEX_NONE. */
-static uint32_t settle_groups(struct get_start *call)
+/* Walks the groups: which hit as a whole, which of their ends are restorable, and which of those is the deepest. */
+static void settle_groups(const struct get_start *call, struct found *f)
 {
-	struct handle *h = call->h;
 	uint32_t groups = call->groups ? call->group_count : call->key_count;
-	uint32_t end = 0, deepest = INDEX_NONE;
+	uint32_t end = 0;
 
-	call->prefix_hit_groups = groups;
-	call->first_miss_group_index = INDEX_NONE;
+	f->deepest = INDEX_NONE;
+	f->prefix_hit_groups = groups;
+	f->first_miss_group_index = INDEX_NONE;
 	for (uint32_t g = 0; g < groups; g++) {
 		end += call->groups ? call->groups[g] : 1;
-		if (end > h->intact) {
-			call->prefix_hit_groups = g;
-			call->first_miss_group_index = g;
+		if (end > f->intact) {
+			f->prefix_hit_groups = g;
+			f->first_miss_group_index = g;
 			break;
 		}
-		if (bit_get(&h->restorable, end - 1)) {
-			bit_set(&h->grouped, end - 1);
-			deepest = end - 1;
+		if (bit_get(&f->restorable, end - 1)) {
+			bit_set(&f->grouped, end - 1);
+			f->deepest = end - 1;
 		}
 	}
-	return deepest;
 }
 
 static uint64_t handle_bytes(const struct get_start *call, const struct layout *layout, uint32_t deepest)
 {
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	const struct session *s = call->session;
 	uint64_t bytes = 0;
 
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint64_t payload = layout->class[h->class_of[c]].share[s->share[h->class_of[c]]].payload_bytes;
-		uint64_t values = deepest + 1 - h->first;
+	for (uint32_t c = 0; c < f->columns; c++) {
+		uint64_t payload = layout->class[f->class_of[c]].share[s->share[f->class_of[c]]].payload_bytes;
+		uint64_t values = deepest + 1 - f->first;
 
-		if (layout->class[h->class_of[c]].every_pages > 1) {
+		if (layout->class[f->class_of[c]].every_pages > 1) {
 			values = 0;
-			for (uint32_t key = h->first; key <= deepest; key++)
-				values += h->entries.at[(size_t)(key - h->first) * h->columns + c] != INDEX_NONE;
+			for (uint32_t key = f->first; key <= deepest; key++)
+				values += h->entries.at[(size_t)(key - f->first) * f->columns + c] != INDEX_NONE;
 		}
 		bytes += values * payload;
 	}
 	for (uint32_t c = 0; c < layout->classes; c++)
-		if (h->class_mask >> c & 1 && layout_is_row(layout, c))
+		if (f->class_mask >> c & 1 && layout_is_row(layout, c))
 			bytes += layout->class[c].share[s->share[c]].payload_bytes;
 	return bytes;
 }
@@ -379,11 +426,12 @@ static void note_missing_rows(struct get_start *call, uint64_t *noted)
 	const struct session *s = call->session;
 	const struct layout *layout = s->space->layout;
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 
-	for (uint32_t i = 0; i < h->row_count; i++)
+	for (uint32_t i = 0; i < f->row_count; i++)
 		for (uint32_t c = 0; c < layout->classes; c++)
-			if (h->class_mask >> c & 1 && layout_is_row(layout, c))
-				note_missing(call, index_value(s->space->index, h->rows[i].record, INDEX_PAGE_ROW,
+			if (f->class_mask >> c & 1 && layout_is_row(layout, c))
+				note_missing(call, index_value(s->space->index, f->rows[i].record, INDEX_PAGE_ROW,
 							       layout_column(layout, c, s->share[c]), NULL), noted);
 }
 
@@ -393,11 +441,12 @@ static uint32_t entry_now(const struct get_start *call, size_t i, uint32_t *run)
 {
 	const struct session *s = call->session;
 	const struct handle *h = call->h;
-	uint32_t key = h->first + (uint32_t)(i / h->columns), class_index = h->class_of[i % h->columns];
+	const struct found *f = h->found;
+	uint32_t key = f->first + (uint32_t)(i / f->columns), class_index = f->class_of[i % f->columns];
 
-	while (h->runs[*run].end <= key)
+	while (f->runs[*run].end <= key)
 		++*run;
-	return index_value(s->space->index, h->runs[*run].record, (uint16_t)(h->runs[*run].page + key - h->runs[*run].first),
+	return index_value(s->space->index, f->runs[*run].record, (uint16_t)(f->runs[*run].page + key - f->runs[*run].first),
 			   layout_column(s->space->layout, class_index, s->share[class_index]), NULL);
 }
 
@@ -406,7 +455,8 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 {
 	struct space *space = call->session->space;
 	const struct handle *h = call->h;
-	size_t count = (size_t)(deepest + 1 - h->first) * h->columns, i = 0;
+	const struct found *f = h->found;
+	size_t count = (size_t)(deepest + 1 - f->first) * f->columns, i = 0;
 	uint32_t run = h->run_at;
 	uint64_t noted[SLOTS_MAX_GRANTS / 64];
 	bool all;
@@ -431,7 +481,7 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 	lock_drop(&space->lock);
 }
 
-static void stop_waiting(struct get_start *call)
+void get_start_stop_waiting(struct get_start *call)
 {
 	struct space *space = call->session->space;
 
@@ -445,71 +495,102 @@ static void stop_waiting(struct get_start *call)
 	lock_drop(&space->lock);
 }
 
-static void count_call(const struct get_start *call, uint32_t deepest, uint32_t released)
+static void count_call(const struct get_start *call, uint32_t released)
 {
-	const struct handle *h = call->h;
+	const struct found *f = call->h->found;
 	struct space *space = call->session->space;
-	uint32_t hit = h->intact > h->first ? h->intact - h->first : 0;
+	uint32_t hit = f->intact > f->first ? f->intact - f->first : 0;
 
 	lock_take(&space->lock);
-	space->stats.keys_asked += h->keys - h->first;
+	space->stats.keys_asked += f->keys - f->first;
 	space->stats.keys_local += hit;
 	space->stats.suffix_released += released;
-	if (deepest != INDEX_NONE)
-		space->stats.hit_tokens += (uint64_t)(deepest + 1 - h->first) * space->layout->page_tokens;
+	if (f->deepest != INDEX_NONE)
+		space->stats.hit_tokens += (uint64_t)(f->deepest + 1 - f->first) * space->layout->page_tokens;
 	lock_drop(&space->lock);
 }
 
+/* What all ranks of a request are answered alike. */
+static void tell_found(struct get_start *call, const struct found *f)
+{
+	uint32_t page = call->session->space->layout->page_tokens;
+
+	if (call->hits)
+		memcpy(call->hits, f->hits.at, f->hits.count * sizeof(uint32_t));
+	if (call->restorable)
+		memcpy(call->restorable, f->restorable.at, f->restorable.count * sizeof(uint32_t));
+	call->raw_prefix_hit_len = (uint64_t)f->intact * page;
+	call->prefix_hit_groups = f->prefix_hit_groups;
+	call->first_miss_group_index = f->first_miss_group_index;
+	call->first_miss_index = f->intact < f->keys ? f->intact : INDEX_NONE;
+	call->all_hit = f->intact == f->keys;
+	call->hit_count = f->hit_count;
+	call->handle_live = f->deepest != INDEX_NONE;
+	call->transferable_len = f->deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
+							    f->start + (uint64_t)(f->deepest + 1) * page;
+	call->dense_len = f->dense_len;
+	call->would_len = f->would_len;
+	call->demand = f->demand;
+}
+
+void get_start_answer(struct get_start *call)
+{
+	struct session *s = call->session;
+	struct handle *h = call->h;
+	uint32_t deepest = h->found->deepest;
+
+	get_start_stop_waiting(call);
+	tell_found(call, h->found);
+	call->bytes = call->disk_bytes = call->disk_us = 0;
+	call->missing_count = call->candidate_count = call->wanted_count = 0;
+	if (!call->handle_live) {
+		session_drop(s, &h->holding, 0);
+		handle_idle(s, h);
+		handle_leave(s, h, true);
+		handle_retire(s, h);
+		return;
+	}
+	if (s->space->tiering)
+		get_estimate(call, deepest);
+	else
+		call->bytes = handle_bytes(call, s->space->layout, deepest);
+	h->holding.values = h->holding.sized = deepest + 1 - h->found->first;
+	h->holding.bytes = call->bytes + call->disk_bytes;
+	list_missing(call, deepest);
+	if (s->space->tiering && !call->no_ahead)
+		get_look_ahead(call, deepest);
+	handle_idle(s, h);
+	session_unclaim(s, &h->holding);
+}
+
+/* The look-up of the handle's own is complete. */
 static void get_start_finish(struct get_start *call)
 {
 	struct handle *h = call->h;
-	const struct layout *layout = call->session->space->layout;
-	uint32_t deepest = settle_groups(call), released;
+	struct found *f = h->own;
 
-	stop_waiting(call);
-	if (call->hits)
-		memcpy(call->hits, h->hits.at, h->hits.count * sizeof(uint32_t));
-	if (call->restorable)
-		memcpy(call->restorable, h->restorable.at, h->restorable.count * sizeof(uint32_t));
-	call->raw_prefix_hit_len = (uint64_t)h->intact * layout->page_tokens;
-	call->first_miss_index = h->intact < h->keys ? h->intact : INDEX_NONE;
-	call->all_hit = h->intact == h->keys;
-	call->transferable_len = deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
-							 h->start + (uint64_t)(deepest + 1) * layout->page_tokens;
-	call->bytes = call->disk_bytes = call->disk_us = 0;
-	call->missing_count = 0;
-	released = handle_release_behind(call->session, h, deepest == INDEX_NONE ? 0 : deepest + 1);
-	count_call(call, deepest, released);
-	call->handle_live = deepest != INDEX_NONE;
-	if (!call->handle_live) {
-		session_drop(call->session, &h->holding, 0);
-		handle_retire(call->session, h);
-		return;
-	}
-	if (call->session->space->tiering)
-		get_estimate(call, deepest);
-	else
-		call->bytes = handle_bytes(call, layout, deepest);
-	h->holding.values = h->holding.sized = deepest + 1 - h->first;
-	h->holding.bytes = call->bytes + call->disk_bytes;
-	list_missing(call, deepest);
-	if (call->session->space->tiering && !call->no_ahead)
-		get_look_ahead(call, deepest);
-	session_unclaim(call->session, &h->holding);
+	settle_groups(call, f);
+	f->hit_count = call->hit_count;
+	f->dense_len = f->would_len = f->demand = 0;
+	count_call(call, handle_release_behind(call->session, h, f->deepest == INDEX_NONE ? 0 : f->deepest + 1));
+	if (h->seat.ticket)
+		get_ticket_decide(call);
+	get_start_answer(call);
 }
 
 void get_start_undo(struct get_start *call)
 {
 	if (call->waiting)
 		atomic_store(&call->session->space->asked, true); /* the next commit is told: it may poll for that */
-	stop_waiting(call);
+	get_start_stop_waiting(call);
 	handle_release_all(call->session, call->h);
+	get_ticket_undo(call);
 	session_forget(call->session, &call->h->holding);
 	handle_retire(call->session, call->h);
 }
 
 /* The first time one waits is announced, then looked again: what was committed in between is not missed. */
-static bool announce_wait(struct get_start *call)
+bool get_start_wait(struct get_start *call)
 {
 	struct space *space = call->session->space;
 
@@ -524,18 +605,33 @@ static bool announce_wait(struct get_start *call)
 	return true;
 }
 
+/* What is looked up: as far as it is of use. */
+static bool more_keys(const struct get_start *call)
+{
+	return call->key < call->key_count && (!call->missed || call->all);
+}
+
 int get_start_step(struct get_start *call, struct why *why)
 {
 	struct session *s = call->session;
 	struct space *space = s->space;
 	struct chunk k = { .call = call, .handle = call->h, .space = space, .layout = space->layout };
-	uint32_t stop = call->key + PUT_STEP_KEYS;
+	const struct found *found;
+	uint32_t stop;
 
+	if (!call->h->found || !handle_has_own(call->h)) {
+		int r = get_ticket_step(call, why);
+
+		if (r != GET_LEADS)
+			return r;
+	}
+	found = call->h->found;
+	stop = call->key + PUT_STEP_KEYS;
 	k.page_classes = 0;
-	for (uint32_t c = 0; c < call->h->columns; c++)
-		k.page_classes |= 1u << call->h->class_of[c];
-	while (call->key < call->key_count && call->key < stop && !(call->missed && !call->hits)) {
-		bool wait, over;
+	for (uint32_t c = 0; c < found->columns; c++)
+		k.page_classes |= 1u << found->class_of[c];
+	while (more_keys(call) && call->key < stop) {
+		bool wait, over, full;
 
 		if (atomic_load(&s->ended)) {
 			get_start_undo(call);
@@ -547,18 +643,23 @@ int get_start_step(struct get_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		over = s->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
+		full = call->leads && !ticket_room(space->tickets, found->run_count + found->row_count + 2 * INDEX_STEP_KEYS);
 		wait = false;
-		if (!over)
+		if (!over && !full)
 			call->key += chunk_work(&k, &wait);
 		lock_drop(&space->lock);
 		if (over) {
 			get_start_undo(call);
 			return why_set(why, EDQUOT, "the session holds %u pins, the most that it may", SESSION_MAX_PINS);
 		}
-		if (wait && !announce_wait(call))
+		if (full) {
+			get_start_undo(call);
+			return why_set(why, EDQUOT, "the tickets of the namespace hold %u pins, the most that they may", TICKET_PINS);
+		}
+		if (wait && !get_start_wait(call))
 			return STEP_WAIT;
 	}
-	if (call->key < call->key_count && !(call->missed && !call->hits))
+	if (more_keys(call))
 		return STEP_MORE;
 	get_start_finish(call);
 	return 0;
