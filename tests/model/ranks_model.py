@@ -179,7 +179,7 @@ class Cache:
         for self.now in range(self.now + 1, self.now + seconds + 1):
             for key in sorted([k for k, at in self.noted.items() if at <= self.now], key=repr):
                 halves, at = [c for c in self.all if self.half(key, c)], self.noted.pop(key)
-                if halves and (key in self.again or self.remove(key, halves) == "BUSY"):
+                if halves and (key in self.again or "BUSY" in [self.remove(key, [c]) for c in halves]):
                     self.noted[key] = at + self.fill_ttl
                 self.again.discard(key)
 
