@@ -202,15 +202,17 @@ class Ticket:
     def transfer(self, rank, number, could):
         """Range `number`, of which the rank could deliver up to `could`."""
         if self.outcome is None and number == len(self.ranges):
-            self.came[rank] = could
-            if len(self.came) == self.cache.world:
+            could = self.came.setdefault(rank, could)  # a call that waits has read what it has read
+            if number == 0 and could <= self.question["have"] // self.cache.page * self.cache.page:
+                self.decide(0)  # a read failed at the very beginning
+            elif len(self.came) == self.cache.world:
                 self.ranges.append(min(self.came.values()))
                 self.came = {}
         return self.ranges[number] if number < len(self.ranges) else None if self.outcome is None else 0
     def confirm(self, rank, done):
         if not self.reports.setdefault(rank, done):
             self.decide(0)
-        elif len(self.reports) == self.cache.world:
+        elif len(self.reports) == self.cache.world and self.outcome is None:
             whole = self.ranges[-1] == self.decision["hit"] or all(k.kind == DENSE for k in self.cache.classes)
             self.decide(self.ranges[-1] if whole else 0)
         return self.outcome
@@ -227,13 +229,14 @@ def ticket_run(r, cache, path, emit):
     """Ranks and a scheduler in any order, each of which may die at any step."""
     q = {"path": path, "have": r.choice((0, 0, cache.page)), "room": r.randrange(2)}
     t, answers, outcomes, at = Ticket(cache, q), set(), set(), dict.fromkeys([None, *range(cache.world)], 0)
-    ends = [t.decision["hit"] // 2 // cache.page * cache.page, t.decision["hit"]]
+    ends = sorted({max(q["have"] + cache.page, t.decision["hit"] // 2 // cache.page * cache.page), t.decision["hit"]})
     while at:
         who, answer = r.choice([*at]), None
         step, what = at.pop(who), ["leave"]
         if r.random() < .03:
-            t.leave(who)
-            step = 4
+            if step:  # else it just never comes
+                t.leave(who)
+            what, step = what if step else ["none"], 4
         elif step == 0:
             assert t.start(who, dict(q, room=9)) == "EINVAL"
             answer, what = t.start(who, q), ["start"]
@@ -241,9 +244,9 @@ def ticket_run(r, cache, path, emit):
             assert who is None or t.start(who, q) == "EEXIST"
             step = 4 if who is None or answer <= q["have"] else 1
         elif step in (1, 2):
-            what = ["transfer", step - 1, ends[step - 1] - cache.page * (r.random() < .05)]
-            answer = t.transfer(who, *what[1:])
-            step += answer is not None
+            what = ["transfer", step - 1, ends[step - 1], ends[step - 1] - cache.page * (r.random() < .05)]
+            answer = t.transfer(who, step - 1, what[3])
+            step += 0 if answer is None else 1 if step < len(ends) else 3 - step
         else:
             what = ["confirm", r.random() > .03]
             answer = t.confirm(who, what[1])
