@@ -59,7 +59,8 @@ struct index {
 	uint32_t old_reach, old_most;  /* pages that every window, or any, keeps before a boundary */
 	struct old_place {
 		uint32_t record, generation, class_index, page;
-	} old_at; /* where the last search was broken off */
+		bool whole; /* the search began at old_next */
+	} old_at; /* where the last search ended, or was broken off */
 	uint32_t tick;
 	uint32_t sweep; /* next record whose ticks are looked at */
 	uint32_t now_s;

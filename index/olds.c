@@ -219,15 +219,15 @@ static enum old_answer search_record(struct index *index, uint32_t record, struc
 	return index->old_next[record] < end ? OLD_LEFT : OLD_NONE;
 }
 
-/* Where a search of this record and class was broken off, or its first page. */
-static uint32_t search_from(const struct index *index, uint32_t record, uint32_t class_index)
+/* Takes up the last search, if it was of this record and class; else begins at its first page. */
+static struct old_place search_from(const struct index *index, uint32_t record, uint32_t class_index)
 {
 	const struct old_place *at = &index->old_at;
-	uint32_t next = index->old_next[record];
+	struct old_place from = {record, index->records[record].generation, class_index, index->old_next[record], true};
 
-	if (at->record != record || at->class_index != class_index || at->generation != index->records[record].generation)
-		return next;
-	return at->page > next ? at->page : next;
+	if (at->record == record && at->class_index == class_index && at->generation == from.generation && at->page > from.page)
+		return *at;
+	return from;
 }
 
 static uint32_t free_found(struct index *index, const struct old_search *s, const struct index_sink *sink)
@@ -265,22 +265,24 @@ int index_evict_old(struct index *index, uint32_t class_index, bool (*accept)(vo
 			index->passed_over[passed++] = record;
 			continue;
 		}
-		uint32_t page = search_from(index, record, class_index);
+		struct old_place at = search_from(index, record, class_index);
 
 		index->old_at.record = INDEX_NONE;
-		switch (search_record(index, record, &s, &page)) {
+		switch (search_record(index, record, &s, &at.page)) {
 		case OLD_FOUND:
-			index->old_at = (struct old_place){record, r->generation, class_index, page};
+			index->old_at = at; /* the next one is behind it, mostly */
+			index->old_at.whole = false;
 			victim_gone(index, free_found(index, &s, sink)); /* its review puts it back */
 			result = 0;
 			break;
 		case OLD_MORE:
-			index->old_at = (struct old_place){record, r->generation, class_index, page};
+			index->old_at = at;
 			index->passed_over[passed++] = record;
 			result = INDEX_E_MORE;
 			break;
 		case OLD_LEFT:
 			index->passed_over[passed++] = record;
+			result = at.whole ? result : INDEX_E_MORE; /* what lies before may be wanted now */
 			break;
 		case OLD_NONE:
 			break;

@@ -28,7 +28,7 @@ void rows_note_child(struct space *space, uint32_t record)
 	    !index_record_current(space->index, record))
 		return;
 	space->parents[(space->parents_first + space->parents_count++) % SPACE_PARENTS] =
-		(struct space_name){ record, r->generation };
+		(struct space_record){ record, r->generation };
 }
 
 /* Is the row of @parent on the ladder, or was there a reason for it of its own? */
@@ -50,7 +50,7 @@ static bool may_go(const struct space *space, uint32_t parent, uint16_t page)
 	       !is_wanted(space, parent);
 }
 
-static void drop_parents_row(struct space *space, struct space_name child)
+static void drop_parents_row(struct space *space, struct space_record child)
 {
 	struct index_sink sink = space_sink(space);
 	const struct record *r = index_record(space->index, child.record);
@@ -70,7 +70,7 @@ void rows_drop(struct space *space)
 		lock_take(&space->lock);
 		space_notes_begin(space);
 		for (uint32_t i = 0; i < INDEX_STEP_KEYS && space->parents_count; i++) {
-			struct space_name child = space->parents[space->parents_first];
+			struct space_record child = space->parents[space->parents_first];
 
 			space->parents_first = (space->parents_first + 1) % SPACE_PARENTS;
 			space->parents_count--;

@@ -45,7 +45,7 @@ struct hunger {
 };
 
 /* A record, until its number is another one's. */
-struct space_name {
+struct space_record {
 	uint32_t record, generation;
 };
 
@@ -91,7 +91,7 @@ struct space {
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
 	uint32_t *group_owner;      /* (lock) [SPACE_GROUPS] serial of the put plan that has the number */
 	uint32_t plan_serial;       /* (lock) last one given */
-	struct space_name parents[SPACE_PARENTS]; /* (lock) rows.c: records that have a row, whose parents' may go: ring */
+	struct space_record parents[SPACE_PARENTS]; /* (lock) rows.c: records that have a row, whose parents' may go: ring */
 	uint32_t parents_first, parents_count; /* (lock) */
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
