@@ -28,6 +28,7 @@ class Cache:
     def __init__(self, page, classes, interval=8192, fill_ttl=60):
         self.page, self.classes, self.fill_ttl, self.now, self.world = page, classes, fill_ttl, 0, len(classes[0].map)
         self.interval, self.all = -(-interval // page) * page, range(len(classes))
+        self.maker = {}  # key -> the plan that named it: it is being filled until that one ends
         self.values, self.pins, self.plans, self.noted, self.again = {}, {}, {}, {}, set()
         self.inner, self.demands = {}, {}  # node -> {key: tokens at it}; key -> its state
         self.count = dict.fromkeys(COUNTERS.split(), 0)
@@ -38,7 +39,9 @@ class Cache:
     def there(self, key, c):
         return all(self.values.get((key, c, s)) is True for s in range(self.classes[c].shares))
     def half(self, key, c):
-        return not self.there(key, c) and True in (self.values[v] for v in self.of(key, [c]))
+        return not self.there(key, c) and self.live(key, [c])
+    def live(self, key, mask):
+        return any(self.values[v] is True for v in self.of(key, mask))
     def kinds(self, mask, *kinds):
         return [c for c in mask if self.classes[c].kind in kinds]
     def row(self, key, mask):
@@ -128,22 +131,25 @@ class Cache:
     def put_start(self, plan, rank, groups):
         """groups: (key, tokens at it, classes): a page, a page with its row, or with states alone a row."""
         new, pins, answers = [], [], []
-        for key, tokens, mask in groups:
+        for group, (key, tokens, mask) in enumerate(groups):
             pages, of = self.kinds(mask, DENSE, WINDOW), {}
             if not pages and tokens % self.page == 0 and not self.of(key, self.kinds(self.all, DENSE, WINDOW)):
                 answers.append("NOPAGES")
                 continue
+            live = self.live(key, self.all) and self.maker.get(key) not in self.plans
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
                 of[c] = ("NONE" if c in pages and not self.due(c, tokens) else "EXISTS" if now is True else
                          "NEW" if now is None else "DUPLICATE" if now == plan else "INFLIGHT")
                 if of[c] == "NEW":
+                    if not self.of(key, self.all):
+                        self.maker[key] = plan
                     self.values[v] = plan
-                    new.append(v)
+                    new.append((group, v))
                     self.demand_is(None if c in pages else key, "taking")
                     self.inner.setdefault(key[0], {}).update({key: tokens}) if tokens % self.page else None
-            pins += [key] * ("EXISTS" in of.values())
+            pins += [key] * live  # of the whole record that it names
             answers.append(of)
         self.plans[plan] = (new, pins)
         self.pin(pins, 1)
@@ -151,11 +157,11 @@ class Cache:
 
     def put_end(self, plan, commit):
         new, pins = self.plans.pop(plan)
-        for v in new:
+        for _, v in new:
             assert self.values.pop(v) == plan
             self.values.update({v: True} if commit else {})
-        for key in sorted({v[0] for v in new}, key=repr):
-            if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
+        for group, key in sorted({(group, v[0]) for group, v in new}, key=repr):
+            if commit and any(self.half(key, v[1]) for g, v in new if g == group):
                 self.again |= {key} & self.noted.keys()
                 self.noted.setdefault(key, self.now + self.fill_ttl)
             self.review(key)
@@ -166,7 +172,7 @@ class Cache:
             assert self.pins[key] >= 0
     def busy(self, key, mask):
         mine = self.of(key, mask)
-        return mine and (self.pins.get(key, 0) > 0 or any(self.values[v] is not True for v in mine))
+        return mine and (self.pins.get(key, 0) > 0 or self.maker.get(key) in self.plans or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
         if self.busy(key, mask):

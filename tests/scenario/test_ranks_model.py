@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODEL = os.path.join(ROOT, "tests/model/ranks_model.py")
 OPERATIONS = int(os.environ.get("PREFIXFS_MODEL_OPERATIONS", "20000"))
 # What the store does not do yet.
-TODAY = "windows,worlds,tickets,ladder,candidates,nopages,fills,gaps"
+TODAY = "windows,worlds,ladder,candidates,nopages,fills,gaps"
 
 
 @pytest.mark.limit(60 + OPERATIONS // 1000)
