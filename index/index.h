@@ -323,7 +323,7 @@ bool index_coldest_age(struct index *index, bool row, uint32_t *age);
 enum { INDEX_E_MORE = 2, INDEX_E_BUSY = 3 }; /* MORE: not done yet, call again */
 
 /* Lets the value of @entry go. One that was not used for @old ticks goes with everything that hangs off it, leaf first (along
- * a chain nothing is used later than what it hangs off); a younger one goes alone, and one behind which something is
+ * a chain nothing is used later than what it hangs off); a younger one goes alone, with all its shares, and one behind which something is
  * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. None goes alone that is kept
  * (index_value_kept). A WHOLE ring goes whole. A row goes as index_evict_row lets it go.
  * *steps: records looked at and pages let go that are left to the caller's stay under the lock; falls. 0: it is gone (or

@@ -126,6 +126,13 @@ void fills_note(struct fills *f, uint32_t record)
 	push(f, record, (uint32_t)(f->now_ns / MILLISECOND) + f->ttl_ms);
 }
 
+void fills_value_lost(struct space *space, uint32_t record, uint16_t page)
+{
+	if (space->fills && index_record(space->index, record)->state == RECORD_LIVE && index_record_current(space->index, record) &&
+	    index_half(space->index, record, page))
+		fills_note(space->fills, record);
+}
+
 /* From page *page on, of at most *looks, which fall. *page is where it stopped. */
 static bool half_behind(const struct index *index, uint32_t record, uint32_t pages, uint32_t *page, uint32_t *looks)
 {

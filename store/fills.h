@@ -33,6 +33,8 @@ void fills_free(struct fills **fills);
 /* Under the lock. A value was committed in @record, which is current, and is half there. Looks at nothing: whether something still is, is asked
  * when it is due: fill_ttl after the last fills_run. */
 void fills_note(struct fills *fills, uint32_t record);
+/* Under the lock. A committed value went from @page of @record alone, through no will of its owner; @record may have gone with it. */
+void fills_value_lost(struct space *space, uint32_t record, uint16_t page);
 /* Under the lock: is it listed, and something of it half there, as far as its first INDEX_STEP_KEYS pages say? Such a one is not written to
  * disk, unless somebody drains. */
 bool fills_has(const struct fills *fills, uint32_t record);

@@ -135,6 +135,17 @@ static uint64_t coverage(const struct space *space, uint32_t class_index, uint32
 	return slots * every + share; /* equal ones in order */
 }
 
+/* The least floor that is not refused: a grant of each (class, share). */
+static uint64_t least_floor(const struct space *space)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < space->layout->classes; c++)
+		for (uint32_t s = 0; s < space->layout->class[c].shares; s++)
+			bytes += slots_grant_bytes(space->slots, c, s);
+	return bytes;
+}
+
 int space_cut_floor(struct space *space, struct why *why)
 {
 	const struct layout *layout = space->layout;
@@ -164,9 +175,10 @@ int space_cut_floor(struct space *space, struct why *why)
 		if (bytes > left) {
 			if (fresh && slots[class_index][share] == 0)
 				return why_set(why, EINVAL, "namespace %s: a floor of %llu bytes is too small: class %s needs a "
-					       "grant of %llu and %llu are left", space->name,
+					       "grant of %llu and %llu are left; one of each is %llu together", space->name,
 					       (unsigned long long)space->floor_bytes, layout->class[class_index].name,
-					       (unsigned long long)bytes, (unsigned long long)left);
+					       (unsigned long long)bytes, (unsigned long long)left,
+					       (unsigned long long)least_floor(space));
 			return 0;
 		}
 		if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
