@@ -72,10 +72,6 @@
 	x(tickets_late, "gates of tickets whose deadline passed")                         \
 	x(put_tickets, "puts under a ticket")                                             \
 	x(put_tickets_short, "of them, those that lacked ranks at their deadline")        \
-<<<<<<< HEAD
-=======
-	x(values_abandoned, "values that went since other shares of them did not come")   \
->>>>>>> ranks-b
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \
