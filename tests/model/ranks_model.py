@@ -170,6 +170,10 @@ class Cache:
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def leaned_on(self, plan):
+        """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
+        return any(self.maker.get(v[0]) == plan and any(self.values[o] != plan for o in self.of(v[0], self.all))
+                   for _, v in self.plans[plan][0])
     def busy(self, key, mask):
         mine = self.of(key, mask)
         return mine and (self.pins.get(key, 0) > 0 or self.maker.get(key) in self.plans or any(self.values[v] is not True for v in mine))
@@ -283,7 +287,8 @@ def random_world(r, most, emit):
             named[plan := next(ids)] = {key for key, _, _ in groups}
             emit("put", [plan, rank, groups, path], cache.put_start(plan, rank, groups))
         elif what < .65 and cache.plans:
-            plan, commit = r.choice([*cache.plans]), r.random() < .85
+            plan = r.choice([*cache.plans])
+            commit = r.random() < .85 or cache.leaned_on(plan)
             emit("end", [plan, commit], cache.put_end(plan, commit))
             del named[plan]
         elif what < .75 and path:
