@@ -165,6 +165,7 @@ static void get_start_done(struct call *call)
 	g->demand = w->demand;
 	g->dense_len = w->dense_len;
 	g->would_len = w->would_len;
+	g->interval = (uint32_t)space_layout(ctl_space(call->ctl))->interval;
 	memset(g->bytes, 0, sizeof(g->bytes));
 	memset(g->estimate_us, 0, sizeof(g->estimate_us));
 	g->bytes[PFS_TIER_MEMORY] = w->bytes;

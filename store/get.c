@@ -6,11 +6,12 @@
  * in which the leading hits are pinned and marked as used. When all are done the deepest restorable boundary on a group
  * boundary is known, and the pins behind it are given back at once.
  *
- * A boundary, the end of a page, is restorable when from `have` on every page up to it is complete in the wanted classes,
- * every class with longer values ends a value there, and the wanted state classes have their row there.
+ * Which boundaries are restorable the gates of all classes say, key by key, in the one pass (index/gates.h), and a row where states are
+ * wanted. The same pass finds what would be restorable if states were dense, and where rows are worth putting.
  */
 #include "store/get_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -21,7 +22,8 @@ struct chunk {
 	struct handle *handle;
 	struct space *space;
 	const struct layout *layout;
-	uint32_t page_classes; /* of the handle's classes, those with page values */
+	uint64_t most;         /* tokens: the limit */
+	uint64_t next_rung;    /* the next multiple of the interval, as long as wanted boundaries are looked for */
 	uint32_t count;
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
@@ -88,6 +90,8 @@ void found_free(struct found *f)
 	vec32_free(&f->hits);
 	vec32_free(&f->restorable);
 	vec32_free(&f->grouped);
+	vec32_free(&f->would);
+	vec32_free(&f->wanted);
 	free(f->runs);
 	free(f->rows);
 	free(f);
@@ -101,14 +105,15 @@ struct found *found_begin(struct found *f, uint32_t keys)
 		return NULL;
 	f->keys = keys;
 	f->intact = f->columns = f->run_count = f->row_count = 0;
+	f->dense_len = f->would_len = f->demand = 0;
 	if (bits_clear(&f->hits, keys) && bits_clear(&f->restorable, keys) && bits_clear(&f->grouped, keys))
 		return f;
 	found_free(f);
 	return NULL;
 }
 
-/* What is asked for, into an empty @f. */
-static void found_question(struct found *f, const struct get_start *call, const struct layout *layout)
+/* What is asked for, into an empty @f. False: no memory. */
+static bool found_question(struct found *f, const struct get_start *call, const struct layout *layout)
 {
 	uint64_t have = call->have > call->start ? (call->have - call->start) / layout->page_tokens : 0;
 
@@ -118,6 +123,9 @@ static void found_question(struct found *f, const struct get_start *call, const 
 	for (uint32_t c = 0; c < layout->classes; c++)
 		if (f->class_mask >> c & 1 && !layout_is_row(layout, c))
 			f->class_of[f->columns++] = (uint8_t)c;
+	gates_begin(&f->gates, layout, f->class_mask, call->start, call->have);
+	f->plain = !f->gates.windows && !f->gates.sparse;
+	return !f->gates.states || (bits_clear(&f->would, f->keys) && bits_clear(&f->wanted, f->keys));
 }
 
 void handle_begin(struct handle *h, const struct found *found)
@@ -136,9 +144,8 @@ bool get_start_own(struct get_start *call)
 	struct handle *h = call->h;
 
 	h->own = found_begin(h->own, call->key_count);
-	if (!h->own)
+	if (!h->own || !found_question(h->own, call, call->session->space->layout))
 		return false;
-	found_question(h->own, call, call->session->space->layout);
 	handle_begin(h, h->own);
 	return true;
 }
@@ -160,8 +167,14 @@ static struct handle *handle_new(struct get_start *call)
 	return NULL;
 }
 
+static bool asks_states(const struct get_start *call)
+{
+	return (call->class_mask ? call->class_mask : ~0u) & call->session->space->layout->state_mask;
+}
+
 int get_start_begin(struct get_start *call, struct why *why)
 {
+	struct space *space = call->session->space;
 	struct handle *h;
 	int r = check_call(call, call->session->space->layout, why);
 
@@ -178,7 +191,9 @@ int get_start_begin(struct get_start *call, struct why *why)
 	}
 	call->key = 0;
 	call->missed = call->waiting = call->leads = call->over = false;
-	call->all = call->hits || get_has_ticket(call);
+	call->wants = space->layout->interval && asks_states(call) && (call->wanted_capacity || get_has_ticket(call));
+	call->all_hits = call->hits || get_has_ticket(call);
+	call->all = call->all_hits || call->wants;
 	call->waited_since_ns = 0;
 	call->hit_count = 0;
 	memset(call->keys_sum, 0, sizeof(call->keys_sum));
@@ -205,6 +220,8 @@ static bool chunk_fetch(struct chunk *k)
 	memcpy(k->keys, &call->keys[call->key], k->count * sizeof(k->keys[0]));
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
+	if (f->gates.states)
+		index_prefetch_rows(k->space->index, k->hashes, k->count);
 	if (f->run_count + INDEX_STEP_KEYS > f->run_capacity) {
 		uint32_t capacity = 2 * f->run_capacity + 2 * INDEX_STEP_KEYS;
 		struct run *runs = realloc(f->runs, capacity * sizeof(*runs));
@@ -214,7 +231,7 @@ static bool chunk_fetch(struct chunk *k)
 		f->runs = runs;
 		f->run_capacity = capacity;
 	}
-	if (k->layout->row_columns && f->row_count + INDEX_STEP_KEYS > f->row_capacity) {
+	if (f->gates.states && f->row_count + INDEX_STEP_KEYS > f->row_capacity) {
 		uint32_t capacity = 2 * f->row_capacity + 2 * INDEX_STEP_KEYS;
 		struct row_pin *rows = realloc(f->rows, capacity * sizeof(*rows));
 
@@ -260,53 +277,92 @@ static void note_hit(struct chunk *k, uint32_t i, uint32_t key)
 		f->runs[f->run_count++] = (struct run){ hit->record, key, key + 1, hit->page };
 	}
 	/* one touch for a stretch of a record: that of its last page reaches all before it */
-	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].complete)
+	if (i + 1 == k->count || k->hits[i + 1].record != hit->record || !k->hits[i + 1].present)
 		index_touch(k->space->index, hit->record, hit->page, k->call->tick);
 	note_entries(k, i);
 }
 
-/* Under the lock: does the end of @key's page allow a restore? Pages before it are complete. */
-static bool boundary_allowed(struct chunk *k, uint32_t i, uint32_t key)
+/* Under the lock: the row at the end of @key's page, which is complete. */
+static void note_row(struct chunk *k, uint32_t i, uint32_t key)
 {
 	struct found *f = k->handle->own;
-	uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
-	uint32_t row;
+	uint32_t row = k->hits[i].row;
 
-	for (uint32_t c = 0; c < f->columns; c++)
-		if (!layout_has_value(k->layout, f->class_of[c], end))
-			return false;
-	if (!k->layout->row_columns || !(f->class_mask & ~k->page_classes))
-		return true;
-	row = index_find_row(k->space->index, &k->keys[i], f->class_mask);
-	if (row == INDEX_NONE)
-		return false;
 	session_pin(k->call->session, row);
 	index_touch(k->space->index, row, INDEX_PAGE_ROW, k->call->tick);
 	if (!index_record(k->space->index, row)->pages) /* else its pages were counted */
 		index_count_hit(k->space->index, row);
 	f->rows[f->row_count++] = (struct row_pin){ key, row };
-	return true;
 }
 
-/* Under the lock: is the page at @hit only lacking values that somebody is writing? */
-static bool in_flight(const struct chunk *k, const struct index_hit *hit)
+/* Classes that the page which ends at @end is a hit by. */
+static inline uint32_t page_classes(const struct found *f, uint64_t end)
 {
-	uint64_t end;
+	uint32_t needs = f->plain ? f->gates.dense : gates_needs(&f->gates, end);
 
+	return needs || f->plain ? needs : gates_due(&f->gates, end);
+}
+
+/* gates_page, and in short where there are dense classes alone, each with a value on each page. */
+static inline bool page_gate(struct found *f, uint64_t end, uint32_t complete)
+{
+	if (!f->plain)
+		return gates_page(&f->gates, end, complete);
+	if (end <= f->gates.have)
+		return false;
+	f->gates.intact &= !(f->gates.dense & ~complete);
+	return f->gates.intact;
+}
+
+/* Under the lock: is the page at @hit only lacking values, of these classes, that somebody is writing? */
+static bool in_flight(const struct chunk *k, const struct index_hit *hit, uint32_t classes)
+{
 	if (hit->record == INDEX_NONE)
 		return false;
-	end = index_consumed(k->space->index, hit->record, hit->page);
-	for (uint32_t c = 0; c < k->handle->found->columns; c++) {
-		uint32_t class_index = k->handle->found->class_of[c];
+	for (uint32_t mask = classes; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
 
-		if (!layout_has_value(k->layout, class_index, end))
-			continue;
-		for (uint32_t s = 0; s < k->layout->class[class_index].shares; s++)
-			if (index_value(k->space->index, hit->record, hit->page, layout_column(k->layout, class_index, s),
-					&(bool){ false }) == INDEX_NONE)
+		for (uint32_t s = 0; s < k->layout->class[c].shares; s++)
+			if (index_value(k->space->index, hit->record, hit->page, layout_column(k->layout, c, s), &(bool){ false }) ==
+			    INDEX_NONE)
 				return false;
 	}
 	return true;
+}
+
+/* Under the lock: is a row worth putting at the end of @key's page, which has none? */
+static void note_wanted(struct chunk *k, uint32_t i, uint32_t key, uint64_t end)
+{
+	bool rung = end == k->next_rung;
+
+	if (rung)
+		k->next_rung += k->layout->interval;
+	if (k->hits[i].row != INDEX_NONE)
+		return;
+	if (rung || (demands_any(k->space->demands) && demands_has(k->space->demands, &k->keys[i], k->hashes[i])))
+		bit_set(&k->handle->own->wanted, key);
+}
+
+/* Under the lock: key @i, behind `have`, as long as everything before it has what it needs. */
+static void note_key(struct chunk *k, uint32_t i, uint32_t key, uint64_t end, bool allowed)
+{
+	struct found *f = k->handle->own;
+
+	f->dense_len = end;
+	if (k->hits[i].present)
+		note_hit(k, i, key);
+	else
+		for (uint32_t c = 0; c < f->columns; c++)
+			vec32_push(&k->handle->entries, INDEX_NONE);
+	if (!allowed)
+		return;
+	if (f->gates.states)
+		bit_set(&f->would, key);
+	if (f->gates.states && k->hits[i].row == INDEX_NONE)
+		return;
+	if (f->gates.states)
+		note_row(k, i, key);
+	bit_set(&f->restorable, key);
 }
 
 /* Under the lock: looks the chunk up. Returns the keys done; *wait: the next one is in flight and worth waiting for. */
@@ -318,88 +374,151 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	if (call->generation != space_generation(k->space)) { /* what was found before a reset is not joined to what came since */
 		call->generation = space_generation(k->space);
 		call->missed |= call->key > 0;
+		f->gates.intact &= call->key == 0;
 	}
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, f->class_mask, false, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, f->class_mask, f->gates.states, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
+		const struct index_hit *hit = &k->hits[i];
 		uint32_t key = call->key + i;
 		uint64_t end = f->start + (uint64_t)(key + 1) * k->layout->page_tokens;
+		uint32_t lacks = page_classes(f, end) & ~(uint32_t)hit->classes;
+		bool allowed;
 
-		if (k->hits[i].complete) {
+		if (lacks && !call->missed && key >= f->first && call->wait_inflight && in_flight(k, hit, lacks) &&
+		    clock_now_ns() < call->deadline_ns) {
+			*wait = true;
+			return i;
+		}
+		if (!lacks) {
 			bit_set(&f->hits, key);
-			call->hit_count++;
+			call->hit_count += call->all_hits || !call->missed;
 		}
-		if (call->missed)
-			continue;
-		if (key < f->first) {
+		call->missed |= lacks && key >= f->first;
+		if (!call->missed)
 			f->intact = key + 1;
-			continue;
-		}
-		if (!k->hits[i].complete) {
-			if (call->wait_inflight && in_flight(k, &k->hits[i]) && clock_now_ns() < call->deadline_ns) {
-				*wait = true;
-				return i;
-			}
-			call->missed = true;
-			continue;
-		}
-		f->intact = key + 1;
-		if (call->limit && end > call->limit)
-			continue;
-		note_hit(k, i, key);
-		if (boundary_allowed(k, i, key))
-			bit_set(&f->restorable, key);
+		allowed = page_gate(f, end, hit->classes);
+		if (call->wants)
+			note_wanted(k, i, key, end);
+		if (key >= f->first && f->gates.intact && end <= k->most)
+			note_key(k, i, key, end, allowed);
 	}
 	return k->count;
 }
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
-/* Walks the groups: which hit as a whole, which of their ends are restorable, and which of those is the deepest. */
-static void settle_groups(const struct get_start *call, struct found *f)
+/* Tokens of a prompt up to which a row may be wanted. */
+static uint64_t wanted_most(const struct get_start *call)
 {
-	uint32_t groups = call->groups ? call->group_count : call->key_count;
-	uint32_t end = 0;
+	uint64_t prompt = call->prompt_len ? call->prompt_len :
+					     call->start + (uint64_t)call->key_count * call->session->space->layout->page_tokens;
+
+	return prompt > call->room ? prompt - call->room : 0;
+}
+
+/* Walks the groups: which hit as a whole, which of their ends are restorable, and which of those is the deepest. The deepest one that
+ * would be if states were dense: its key, or INDEX_NONE. */
+static uint32_t settle_groups(const struct get_start *call, struct found *f)
+{
+	uint32_t groups = call->groups ? call->group_count : call->key_count, page = call->session->space->layout->page_tokens;
+	uint64_t most = f->gates.states ? wanted_most(call) : 0;
+	uint32_t end = 0, would = INDEX_NONE;
 
 	f->deepest = INDEX_NONE;
 	f->prefix_hit_groups = groups;
 	f->first_miss_group_index = INDEX_NONE;
 	for (uint32_t g = 0; g < groups; g++) {
 		end += call->groups ? call->groups[g] : 1;
-		if (end > f->intact) {
+		if (end > f->intact && f->prefix_hit_groups == groups) {
 			f->prefix_hit_groups = g;
 			f->first_miss_group_index = g;
-			break;
+			if (!f->gates.windows)
+				break;
 		}
 		if (bit_get(&f->restorable, end - 1)) {
 			bit_set(&f->grouped, end - 1);
 			f->deepest = end - 1;
 		}
+		if (f->gates.states && bit_get(&f->would, end - 1) && f->start + (uint64_t)end * page <= most)
+			would = end - 1;
 	}
+	return would;
+}
+
+/* The three depths: what was found, what would have been if states were dense, how far the dense classes reach; and the demand. */
+static void settle_depths(struct get_start *call, struct found *f, uint32_t would)
+{
+	struct space *space = call->session->space;
+	uint32_t page = space->layout->page_tokens;
+	uint64_t hit = f->deepest == INDEX_NONE ? f->gates.have : f->start + (uint64_t)(f->deepest + 1) * page;
+	struct key key;
+	uint64_t hash;
+
+	f->would_len = would == INDEX_NONE ? hit : f->start + (uint64_t)(would + 1) * page;
+	if (f->would_len < hit)
+		f->would_len = hit;
+	if (!f->gates.dense || f->dense_len < f->would_len)
+		f->dense_len = f->would_len;
+	assert(f->gates.have <= hit && hit <= f->would_len && f->would_len <= f->dense_len);
+	f->demand = f->would_len > hit && space->layout->interval ? f->would_len : 0;
+	if (f->demand) {
+		key = call->keys[would];
+		__asm__ __volatile__("" : : "r"(&key) : "memory");
+		index_prefetch(space->index, &key, 1, &hash);
+		bit_set(&f->wanted, would);
+	}
+	lock_take(&space->lock);
+	if (f->demand)
+		demands_record(space->demands, &key, hash, f->demand);
+	space->stats.requests++;
+	space->stats.dense_hit_tokens += f->dense_len - f->gates.have;
+	space->stats.hit_tokens += hit - f->gates.have;
+	space->stats.lost_to_checkpoint_tokens += f->would_len - hit;
+	space->stats.lost_unrecoverable_tokens += f->dense_len - f->would_len;
+	lock_drop(&space->lock);
+}
+
+/* Boundaries behind what was found at which a row is worth putting: those of the keys, then the grid. */
+static void list_wanted(struct get_start *call, const struct found *f)
+{
+	const struct layout *layout = call->session->space->layout;
+	uint64_t most = wanted_most(call), end = f->start + (uint64_t)f->keys * layout->page_tokens, rung;
+	uint64_t hit = f->deepest == INDEX_NONE ? f->gates.have : f->start + (uint64_t)(f->deepest + 1) * layout->page_tokens;
+	uint32_t n = 0;
+
+	call->wanted_count = 0;
+	if (!call->wants)
+		return;
+	for (uint32_t i = 0; i < f->wanted.count; i++)
+		for (uint32_t word = f->wanted.at[i]; word; word &= word - 1) {
+			uint64_t at = f->start + ((uint64_t)i * 32 + (uint32_t)__builtin_ctz(word) + 1) * layout->page_tokens;
+
+			if (at <= hit || at > most)
+				continue;
+			if (n < call->wanted_capacity)
+				call->wanted[n] = at;
+			n++;
+		}
+	for (rung = (end / layout->interval + 1) * layout->interval; rung <= most && n < UINT32_MAX; rung += layout->interval, n++)
+		if (n < call->wanted_capacity)
+			call->wanted[n] = rung;
+	call->wanted_count = n;
 }
 
 static uint64_t handle_bytes(const struct get_start *call, const struct layout *layout, uint32_t deepest)
 {
-	const struct handle *h = call->h;
-	const struct found *f = h->found;
+	const struct found *f = call->h->found;
 	const struct session *s = call->session;
-	uint64_t bytes = 0;
+	uint64_t boundary = f->start + (uint64_t)(deepest + 1) * layout->page_tokens, bytes = 0;
 
-	for (uint32_t c = 0; c < f->columns; c++) {
-		uint64_t payload = layout->class[f->class_of[c]].share[s->share[f->class_of[c]]].payload_bytes;
-		uint64_t values = deepest + 1 - f->first;
+	for (uint32_t mask = f->class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
 
-		if (layout->class[f->class_of[c]].every_pages > 1) {
-			values = 0;
-			for (uint32_t key = f->first; key <= deepest; key++)
-				values += h->entries.at[(size_t)(key - f->first) * f->columns + c] != INDEX_NONE;
-		}
-		bytes += values * payload;
+		bytes += gates_count(&f->gates, c, f->gates.have, boundary, boundary) *
+			 layout->class[c].share[s->share[c]].payload_bytes;
 	}
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (f->class_mask >> c & 1 && layout_is_row(layout, c))
-			bytes += layout->class[c].share[s->share[c]].payload_bytes;
 	return bytes;
 }
 
@@ -443,10 +562,12 @@ static uint32_t entry_now(const struct get_start *call, size_t i, uint32_t *run)
 	const struct handle *h = call->h;
 	const struct found *f = h->found;
 	uint32_t key = f->first + (uint32_t)(i / f->columns), class_index = f->class_of[i % f->columns];
+	const struct run *at;
 
-	while (f->runs[*run].end <= key)
-		++*run;
-	return index_value(s->space->index, f->runs[*run].record, (uint16_t)(f->runs[*run].page + key - f->runs[*run].first),
+	at = handle_run(h, key, run);
+	if (!at)
+		return INDEX_NONE;
+	return index_value(s->space->index, at->record, (uint16_t)(at->page + key - at->first),
 			   layout_column(s->space->layout, class_index, s->share[class_index]), NULL);
 }
 
@@ -505,8 +626,6 @@ static void count_call(const struct get_start *call, uint32_t released)
 	space->stats.keys_asked += f->keys - f->first;
 	space->stats.keys_local += hit;
 	space->stats.suffix_released += released;
-	if (f->deepest != INDEX_NONE)
-		space->stats.hit_tokens += (uint64_t)(f->deepest + 1 - f->first) * space->layout->page_tokens;
 	lock_drop(&space->lock);
 }
 
@@ -542,7 +661,8 @@ void get_start_answer(struct get_start *call)
 	get_start_stop_waiting(call);
 	tell_found(call, h->found);
 	call->bytes = call->disk_bytes = call->disk_us = 0;
-	call->missing_count = call->candidate_count = call->wanted_count = 0;
+	call->missing_count = call->candidate_count = 0;
+	list_wanted(call, h->found);
 	if (!call->handle_live) {
 		session_drop(s, &h->holding, 0);
 		handle_idle(s, h);
@@ -569,13 +689,17 @@ static void get_start_finish(struct get_start *call)
 	struct handle *h = call->h;
 	struct found *f = h->own;
 
-	settle_groups(call, f);
+	settle_depths(call, f, settle_groups(call, f));
 	f->hit_count = call->hit_count;
-	f->dense_len = f->would_len = f->demand = 0;
 	count_call(call, handle_release_behind(call->session, h, f->deepest == INDEX_NONE ? 0 : f->deepest + 1));
 	if (h->seat.ticket)
 		get_ticket_decide(call);
 	get_start_answer(call);
+	if (!call->wanted_count)
+		return;
+	lock_take(&call->session->space->lock);
+	call->session->space->stats.rows_wanted += call->wanted_count;
+	lock_drop(&call->session->space->lock);
 }
 
 void get_start_undo(struct get_start *call)
@@ -608,7 +732,15 @@ bool get_start_wait(struct get_start *call)
 /* What is looked up: as far as it is of use. */
 static bool more_keys(const struct get_start *call)
 {
-	return call->key < call->key_count && (!call->missed || call->all);
+	return call->key < call->key_count && (call->h->own->gates.intact || call->all);
+}
+
+/* The first multiple of the interval that ends a page from the next key on. */
+static uint64_t first_rung(const struct get_start *call, const struct layout *layout)
+{
+	uint64_t at = call->start + (uint64_t)call->key * layout->page_tokens;
+
+	return (at / layout->interval + 1) * layout->interval;
 }
 
 int get_start_step(struct get_start *call, struct why *why)
@@ -627,9 +759,8 @@ int get_start_step(struct get_start *call, struct why *why)
 	}
 	found = call->h->found;
 	stop = call->key + PUT_STEP_KEYS;
-	k.page_classes = 0;
-	for (uint32_t c = 0; c < found->columns; c++)
-		k.page_classes |= 1u << found->class_of[c];
+	k.most = call->limit ? call->limit : UINT64_MAX;
+	k.next_rung = call->wants ? first_rung(call, space->layout) : 0;
 	while (more_keys(call) && call->key < stop) {
 		bool wait, over, full;
 

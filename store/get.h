@@ -59,7 +59,9 @@ struct get_start {
 	bool waiting;     /* announced */
 	uint64_t waited_since_ns;
 	uint64_t keys_sum[2]; /* with a ticket, of the keys before @key */
+	bool wants;       /* wanted boundaries are looked for */
 	bool all;         /* all keys are looked up */
+	bool all_hits;    /* and counted as hits */
 	bool leads;       /* with a ticket: this look-up is that of all */
 	bool over;        /* likewise: it has ended */
 };

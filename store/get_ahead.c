@@ -49,13 +49,14 @@ void get_estimate(struct get_start *call, uint32_t deepest)
 	const struct found *f = h->found;
 	const struct row_pin *row = handle_row(h, deepest);
 	struct space *space = call->session->space;
-	uint64_t keys = 0, rate;
+	uint64_t boundary = f->start + (uint64_t)(deepest + 1) * space->layout->page_tokens, keys = 0, rate;
 
 	for (uint32_t key = f->first; key <= deepest; key++) {
 		uint64_t before = call->disk_bytes;
 
 		for (uint32_t c = 0; c < f->columns; c++)
-			count_value(call, f->class_of[c], h->entries.at[(size_t)(key - f->first) * f->columns + c]);
+			if (handle_delivers(h, c, key, boundary))
+				count_value(call, f->class_of[c], h->entries.at[(size_t)(key - f->first) * f->columns + c]);
 		keys += call->disk_bytes > before;
 	}
 	lock_take(&space->lock);
@@ -85,7 +86,7 @@ static bool ahead_reserve(struct handle *h)
 }
 
 /* Under the lock: what @key lacks in memory. False: no more. */
-static bool want_key(struct get_start *call, const struct run *run, uint32_t key)
+static bool want_key(struct get_start *call, const struct run *run, uint32_t key, uint64_t boundary)
 {
 	struct session *s = call->session;
 	struct space *space = s->space;
@@ -98,7 +99,7 @@ static bool want_key(struct get_start *call, const struct run *run, uint32_t key
 		struct load_name name;
 		bool joined = false;
 
-		if (h->entries.at[(size_t)(key - f->first) * f->columns + c] == INDEX_NONE)
+		if (!handle_delivers(h, c, key, boundary))
 			continue;
 		switch (load_want(space->tiering, run->record, run->page + key - run->first, column, false, session_filter(s), &name,
 				  &entry, &joined)) {
@@ -124,6 +125,7 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 	struct space *space = call->session->space;
 	struct handle *h = call->h;
 	const struct found *f = h->found;
+	uint64_t boundary = f->start + (uint64_t)(deepest + 1) * space->layout->page_tokens;
 	uint32_t key = f->first, run = h->run_at;
 	bool more = call->session->rank != SESSION_RANK_NONE && call->disk_bytes;
 
@@ -134,9 +136,9 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 		lock_take(&space->lock);
 		most = spill_intake(space->tiering);
 		for (; more && key <= deepest && key < end && h->ahead_count < stop; key++) {
-			while (f->runs[run].end <= key)
-				run++;
-			more = loads_bytes(space->tiering) < most && want_key(call, &f->runs[run], key);
+			const struct run *at = handle_run(h, key, &run);
+
+			more = loads_bytes(space->tiering) < most && (!at || want_key(call, at, key, boundary));
 		}
 		load_submit(space->tiering);
 		lock_drop(&space->lock);

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "index/gates.h"
 #include "store/get.h"
 #include "store/session_private.h"
 #include "store/space.h"
@@ -48,6 +49,10 @@ struct found {
 	struct vec32 hits;      /* bitmap over keys */
 	struct vec32 restorable; /* bitmap over keys: the end of its page is restorable */
 	struct vec32 grouped;   /* restorable, and on a group boundary */
+	struct gates gates;     /* of the classes of the mask; after the look-up to ask what a boundary needs */
+	bool plain;             /* there are dense classes alone, each with a value on each page; and states */
+	struct vec32 would;     /* with states: restorable if they were dense */
+	struct vec32 wanted;    /* likewise: worth putting a row at, whatever was found */
 	struct run *runs;
 	uint32_t run_count, run_capacity;
 	struct row_pin *rows;
@@ -112,6 +117,27 @@ void handle_begin(struct handle *handle, const struct found *found);
 static inline bool handle_has_own(const struct handle *handle)
 {
 	return handle->found && handle->found == handle->own;
+}
+
+/* Does @boundary, in tokens, take the value of @column at @key? Of a window it needs some only. */
+static inline bool handle_delivers(const struct handle *h, uint32_t column, uint32_t key, uint64_t boundary)
+{
+	const struct found *f = h->found;
+	uint32_t class_index = f->class_of[column];
+
+	return h->entries.at[(size_t)(key - f->first) * f->columns + column] != INDEX_NONE &&
+	       (!(f->gates.windows >> class_index & 1) ||
+		gates_needed(&f->gates, class_index, f->start + (uint64_t)(key + 1) * f->gates.layout->page_tokens, boundary));
+}
+
+/* The run that @key lies in, from number *run on, which goes on with it; NULL: nothing is there, and nothing is wanted. */
+static inline const struct run *handle_run(const struct handle *h, uint32_t key, uint32_t *run)
+{
+	const struct found *f = h->found;
+
+	while (*run < f->run_count && f->runs[*run].end <= key)
+		++*run;
+	return *run < f->run_count && f->runs[*run].first <= key ? &f->runs[*run] : NULL;
 }
 
 /* Gives the pins of runs [from, run_count) that begin at or behind @key back, and shortens the list; the same for rows.

@@ -66,13 +66,14 @@ static void find_entries(struct get_start *call, uint32_t *run)
 	uint32_t end = f->deepest - call->key >= INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : f->deepest + 1;
 
 	for (; call->key < end; call->key++) {
-		while (f->runs[*run].end <= call->key)
-			++*run;
+		const struct run *at = handle_run(h, call->key, run);
+
 		for (uint32_t c = 0; c < f->columns; c++) {
-			const struct run *at = &f->runs[*run];
 			uint32_t column = layout_column(space->layout, f->class_of[c], call->session->share[f->class_of[c]]);
 
-			vec32_push(&h->entries, index_value(space->index, at->record, (uint16_t)(at->page + call->key - at->first), column, NULL));
+			vec32_push(&h->entries, !at ? INDEX_NONE :
+						      index_value(space->index, at->record, (uint16_t)(at->page + call->key - at->first),
+								  column, NULL));
 		}
 	}
 }

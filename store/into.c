@@ -130,20 +130,12 @@ static void count(struct get_into *call, uint32_t class_index, uint32_t values)
 static void count_delivered(struct get_into *call)
 {
 	struct get_transfer *t = &call->transfer;
-	const struct layout *layout = t->session->space->layout;
-	const struct handle *h = t->h;
-	const struct found *f = h->found;
 
-	for (uint32_t c = 0; c < f->columns; c++) {
-		uint32_t values = 0;
+	for (uint32_t mask = t->class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
 
-		for (uint32_t key = t->first; key < t->end && t->class_mask >> f->class_of[c] & 1; key++)
-			values += h->entries.at[(size_t)(key - f->first) * f->columns + c] != INDEX_NONE;
-		count(call, f->class_of[c], values);
+		count(call, c, (uint32_t)gates_count(&t->h->found->gates, c, t->from, t->to, t->boundary));
 	}
-	for (uint32_t c = 0; c < layout->classes && t->to == t->boundary && handle_row(h, t->last); c++)
-		if (t->class_mask >> c & 1 && layout_is_row(layout, c))
-			count(call, c, 1);
 }
 
 /* The keys before @end are there. */

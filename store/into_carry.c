@@ -218,8 +218,7 @@ static bool gather_page(struct carry *c, const struct run *run)
 	bool led = false, ok = true;
 
 	for (uint32_t i = 0; i < f->columns && ok; i++)
-		if (t->class_mask >> f->class_of[i] & 1 &&
-		    h->entries.at[(size_t)(c->next - f->first) * f->columns + i] != INDEX_NONE)
+		if (t->class_mask >> f->class_of[i] & 1 && handle_delivers(h, i, c->next, t->boundary))
 			ok = gather_value(c, run->record, run->page + c->next - run->first,
 					  (struct into_value){ .key = c->next, .class_index = f->class_of[i] }, &led);
 	t->session->space->stats.keys_led += led && (c->next < c->ahead_first || c->next >= c->ahead_end);
@@ -310,11 +309,15 @@ static int gather(struct carry *c, struct why *why)
 	const struct run *run;
 	int r = 0;
 
-	if (!batch_begin(c))
-		return 0;
 	while (f->runs[c->run].end <= c->next)
 		c->run++;
 	run = &f->runs[c->run];
+	if (run->first > c->next) { /* windows have let all go that was there, and nothing of it is wanted */
+		c->next = run->first < c->limit ? run->first : c->limit;
+		return 0;
+	}
+	if (!batch_begin(c))
+		return 0;
 	while (!r && c->next < c->limit && c->next < run->end && batch_has_room(c, page_bytes)) {
 		gather_pages(c, run, page_bytes);
 		r = blocked(c, why);

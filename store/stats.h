@@ -37,7 +37,13 @@
 	x(reads_avoided, "reads not done because another was under way")                  \
 	x(join_wait_us, "microseconds waited for reads or puts in flight")                \
 	x(suffix_released, "hit keys released behind the transferable length")            \
+	x(requests, "look-ups that GET_START has ended, once for all ranks of a ticket")  \
+	x(dense_hit_tokens, "tokens above have that the dense classes reach")             \
 	x(hit_tokens, "tokens restorable above have")                                     \
+	x(lost_to_checkpoint_tokens, "tokens that states would have made restorable")     \
+	x(lost_unrecoverable_tokens, "tokens of dense_hit_tokens that nothing would have") \
+	x(rows_wanted, "boundaries told to be worth a row")                               \
+	x(rows_put, "rows begun to be put")                                               \
 	x(handles_expired, "handles cancelled after handle_ttl")                          \
 	x(values_given, "values handed out by GET_TRANSFER")                              \
 	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \

@@ -795,9 +795,9 @@ void tickets_run(struct tickets *t, uint64_t now_ns)
 {
 	uint64_t ttl_ns = t->space->host->config.handle_ttl_ms * MILLISECOND;
 
+	forget_old(t, now_ns, ttl_ns);
 	expire(t, now_ns, ttl_ns);
 	tickets_drain(t);
-	forget_old(t, now_ns, ttl_ns);
 }
 
 /* ---- telling ---------------------------------------------------------------------------------------------------------- */

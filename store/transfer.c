@@ -352,7 +352,7 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 	for (uint32_t key = call->key; key < end; key++) {
 		uint32_t entry = entries_of(h, key)[column];
 
-		if (entry == INDEX_NONE)
+		if (!handle_delivers(h, column, key, call->boundary))
 			continue;
 		if (!all && !acknowledged(s, entry, ret_grant))
 			return false;
@@ -368,9 +368,14 @@ static void write_offsets(struct get_transfer *call, uint32_t column, uint32_t e
 	const struct handle *h = call->h;
 	const struct found *f = h->found;
 	uint64_t *to = call->offsets + transfer_offsets_of(call, f->class_of[column]) - call->first;
+	const struct slots *slots = call->session->space->slots;
 
-	slots_offsets(call->session->space->slots, &entries_of(h, call->key)[column], f->columns, end - call->key, PUT_ANSWER_NONE,
-		      &to[call->key]);
+	if (!(f->gates.windows >> f->class_of[column] & 1)) {
+		slots_offsets(slots, &entries_of(h, call->key)[column], f->columns, end - call->key, PUT_ANSWER_NONE, &to[call->key]);
+		return;
+	}
+	for (uint32_t key = call->key; key < end; key++)
+		to[key] = handle_delivers(h, column, key, call->boundary) ? slots_offset(slots, entries_of(h, key)[column]) : PUT_ANSWER_NONE;
 }
 
 /* One stay: keys [key, end). Words first, then what tells. */

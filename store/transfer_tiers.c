@@ -260,18 +260,14 @@ static enum load_state want_page(struct get_transfer *call)
 	struct stats *stats = &call->session->space->stats;
 	struct wanted *w = page_wanted(call, call->key);
 	struct reads reads = { false, false };
-	const struct run *run;
+	const struct run *run = handle_run(h, call->key, &call->run);
 
-	while (f->runs[call->run].end <= call->key)
-		call->run++;
-	run = &f->runs[call->run];
 	for (uint32_t c = 0; c < f->columns; c++)
 		w[c] = (struct wanted){ .entry = INDEX_NONE };
 	for (uint32_t c = 0; c < f->columns; c++) {
 		enum load_state state;
 
-		if (!(call->class_mask >> f->class_of[c] & 1) ||
-		    h->entries.at[(size_t)(call->key - f->first) * f->columns + c] == INDEX_NONE)
+		if (!(call->class_mask >> f->class_of[c] & 1) || !handle_delivers(h, c, call->key, call->boundary))
 			continue;
 		state = want_value(call, run->record, run->page + call->key - run->first, f->class_of[c], &w[c], &reads);
 		if (state == LOAD_HERE)
