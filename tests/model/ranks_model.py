@@ -136,7 +136,8 @@ class Cache:
             if not pages and tokens % self.page == 0 and not self.of(key, self.kinds(self.all, DENSE, WINDOW)):
                 answers.append("NOPAGES")
                 continue
-            live = self.live(key, self.all) and self.maker.get(key) not in self.plans
+            one = self.all if self.of(key, self.kinds(self.all, DENSE, WINDOW)) else self.kinds(mask, STATE)
+            live = self.live(key, one) and self.maker.get(key) not in self.plans
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
@@ -293,8 +294,8 @@ def random_world(r, most, emit):
             del named[plan]
         elif what < .75 and path:
             key, mask = r.choice(path), r.choice((every, [r.choice(every)]))
-            # A plan may pin more of what it names than was promised: what is asked then is what is busy for certain.
-            if not any(key in keys for keys in named.values()) or (mask is every and cache.busy(key, mask)):
+            # A plan may pin more or less of what it names than the model knows: asked then is what is being written.
+            if not any(key in keys for keys in named.values()) or any(cache.values[v] is not True for v in cache.of(key, mask)):
                 emit("remove", [key, mask], cache.remove(key, mask))
                 assert cache.remove(key, mask) in ("ABSENT", "BUSY")
         elif what < .8:
