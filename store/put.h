@@ -106,7 +106,6 @@ struct put_end {
 	uint32_t stale;
 	struct put_plan *p;
 	uint32_t group, value, record, pin;
-	uint32_t noted; /* of the group: the record noted last as half there */
 };
 
 /* ENOENT (unknown plan), EALREADY (ended: outcome is set; of a session before an adoption status too, and done counts committed ones),

@@ -212,9 +212,8 @@ static uint8_t group_waits(struct space *space, const struct put_plan *plan, uin
 }
 
 /* Under the lock: a committed value is no longer its group's. */
-static void settle_value(struct put_end *call, uint32_t entry)
+static void settle_value(struct session *session, uint32_t entry)
 {
-	struct session *session = call->session;
 	struct space *space = session->space;
 	const struct entry *e = &space->tables.entries[entry];
 	const struct share *share = &space->layout->class[e->class_index].share[e->share];
@@ -225,10 +224,8 @@ static void settle_value(struct put_end *call, uint32_t entry)
 	index_settle(space->index, entry);
 	if (space->tiering)
 		tiering_committed(space->tiering, entry);
-	if (space->fills && call->noted != e->record && index_value_half(space->index, entry)) {
-		call->noted = e->record; /* once: its other values are no later ones */
+	if (space->fills && index_value_half(space->index, entry))
 		fills_note(space->fills, e->record);
-	}
 	if (e->page == INDEX_PAGE_ROW) {
 		rows_note_child(space, e->record);
 		space_row_settled(space, entry);
@@ -261,10 +258,9 @@ static bool commit_group(struct put_end *call, struct space *space, uint32_t *le
 		tables_group_publish(&space->tables, group->group - 1);
 		killpoint(KILLPOINT_COMMIT_WORD);
 		group->published = 1;
-		call->noted = INDEX_NONE;
 	}
 	for (; call->value < group->values && *left; call->value++, --*left)
-		settle_value(call, plan->values.at[call->value]);
+		settle_value(call->session, plan->values.at[call->value]);
 	if (call->value < group->values)
 		return false;
 	killpoint(KILLPOINT_COMMIT_SETTLED);
