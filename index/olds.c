@@ -90,6 +90,8 @@ static void look_again(struct index *index, uint32_t record, uint32_t page)
 {
 	if (page < index->old_next[record])
 		index->old_next[record] = (uint16_t)page;
+	if (index->old_at.record == record)
+		index->old_at.whole = false;
 }
 
 void old_child_gone(struct index *index, uint32_t record, uint32_t page)
@@ -124,10 +126,10 @@ static uint64_t kept_by(const struct index *index, const struct record *r, const
 	uint32_t first)
 {
 	uint64_t start = record_table(index, record_number(index, r))->start, tokens = index->layout->page_tokens;
-	uint64_t every = class->every_pages * tokens, end = start + (page + 1ull) * tokens;
-	uint64_t values = end / every, low = values > class->last ? (values - class->last) * every : 0;
+	uint64_t every = class->every_pages * tokens, values = (start + (page + 1ull) * tokens) / every;
+	uint64_t from = values > class->last ? (values - class->last + 1) * every : 0; /* where the first one that is kept ends */
 
-	return page_bits(low > start ? (low - start) / tokens : 0, page, first);
+	return page_bits(from > start + tokens ? (from - start + tokens - 1) / tokens - 1 : 0, page, first);
 }
 
 static uint64_t kept_pages(const struct index *index, const struct record *r, const struct value_class *class, uint32_t first)

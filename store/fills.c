@@ -21,9 +21,10 @@ struct fill {
 struct fills {
 	struct space *space;
 	struct fill *ring;          /* [capacity] */
-	uint8_t *bits;              /* [capacity / 4] two for each record */
+	uint16_t *listed;           /* [capacity] 0 = not in the ring; else since which run, and AGAIN */
 	uint32_t capacity;
 	uint32_t first, count;
+	uint16_t run;               /* number of the last fills_run, from 1 on, in the bits below AGAIN */
 	uint64_t now_ns;            /* of the last fills_run: what is noted is due fill_ttl after it */
 	uint64_t late;              /* places that wait for a second time, since their record is another one or shorter */
 	uint32_t ttl_ms;
@@ -32,19 +33,8 @@ struct fills {
 	uint32_t sweep, sweep_page; /* record and page that are next */
 };
 
-enum { LISTED = 1, AGAIN = 2 };
-
-static uint8_t bits_of(const struct fills *f, uint32_t record)
-{
-	return f->bits[record / 4] >> record % 4 * 2 & 3;
-}
-
-static void bits_set(struct fills *f, uint32_t record, uint8_t bits)
-{
-	uint8_t *at = &f->bits[record / 4];
-
-	*at = (uint8_t)((*at & ~(3u << record % 4 * 2)) | (uint32_t)bits << record % 4 * 2);
-}
+#define AGAIN 0x8000u /* more was committed in it in a later second than the one in which it was put into the ring */
+#define RUNS 0x7fffu  /* hours: none stays in the ring so long without being looked at */
 
 /* ---- making ---------------------------------------------------------------------------------------------------- */
 
@@ -63,9 +53,10 @@ int fills_new(struct space *space, struct fills **ret, struct why *why)
 	f->ttl_ms = space->host->config.fill_ttl_ms;
 	f->now_ns = clock_now_ns();
 	f->page = ROW_FIRST;
+	f->run = 1;
 	f->ring = memory_reserve(f->capacity * sizeof(*f->ring), false);
-	f->bits = memory_reserve(f->capacity / 4 + 1, false);
-	if (!f->ring || !f->bits) {
+	f->listed = memory_reserve(f->capacity * sizeof(*f->listed), false);
+	if (!f->ring || !f->listed) {
 		fills_free(&f);
 		return why_set(why, ENOMEM, "namespace %s: no memory for what is half there", space->name);
 	}
@@ -81,7 +72,7 @@ void fills_free(struct fills **fillsp)
 	if (!f)
 		return;
 	memory_release(&f->ring, f->capacity * sizeof(*f->ring));
-	memory_release(&f->bits, f->capacity / 4 + 1);
+	memory_release(&f->listed, f->capacity * sizeof(*f->listed));
 	free(f);
 }
 
@@ -99,6 +90,7 @@ static void push(struct fills *f, uint32_t record, uint32_t due_ms)
 	const struct fill *last = f->count ? ring_at(f, f->count - 1) : NULL;
 
 	assert(f->count < f->capacity);
+	f->listed[record] = f->run;
 	if (last && (int32_t)(due_ms - last->due_ms) < 0) /* it is in order, whenever fills_run came by */
 		due_ms = last->due_ms;
 	*ring_at(f, f->count++) = (struct fill){ record, index_record(f->space->index, record)->generation, due_ms };
@@ -119,12 +111,10 @@ static struct fill pop(struct fills *f)
 void fills_note(struct fills *f, uint32_t record)
 {
 	lock_assert_held(&f->space->lock);
-	if (bits_of(f, record) & LISTED) {
-		bits_set(f, record, LISTED | AGAIN);
-		return;
-	}
-	bits_set(f, record, LISTED);
-	push(f, record, (uint32_t)(f->now_ns / MILLISECOND) + f->ttl_ms);
+	if (!f->listed[record])
+		push(f, record, (uint32_t)(f->now_ns / MILLISECOND) + f->ttl_ms);
+	else if (f->listed[record] != f->run)
+		f->listed[record] |= AGAIN;
 }
 
 void fills_value_lost(struct space *space, uint32_t record, uint16_t page)
@@ -149,7 +139,7 @@ bool fills_has(const struct fills *f, uint32_t record)
 	uint32_t looks = INDEX_STEP_KEYS, page = 0;
 
 	lock_assert_held(&f->space->lock);
-	if (!(bits_of(f, record) & LISTED))
+	if (!f->listed[record])
 		return false;
 
 	uint32_t pages = index_record(index, record)->pages;
@@ -164,13 +154,12 @@ static void renew(struct fills *f)
 {
 	struct fill fill = pop(f);
 
-	bits_set(f, fill.record, LISTED);
 	push(f, fill.record, fill.due_ms + f->ttl_ms);
 }
 
 static void forget(struct fills *f)
 {
-	bits_set(f, pop(f).record, 0);
+	f->listed[pop(f).record] = 0;
 }
 
 /* One page, or the row, of the first one. More of it was committed since: nothing goes. */
@@ -179,7 +168,7 @@ static void look_at(struct fills *f, uint32_t record, uint16_t page)
 	struct index_sink sink = space_sink(f->space);
 	uint32_t values = 0;
 
-	if (bits_of(f, record) & AGAIN)
+	if (f->listed[record] & AGAIN)
 		f->stays |= index_half(f->space->index, record, page) != 0;
 	else
 		f->stays |= index_drop_half(f->space->index, record, page, &sink, &values) == INDEX_BUSY;
@@ -211,7 +200,7 @@ static void look(struct fills *f, uint32_t *left)
 	for (; *left && f->page && r->state != RECORD_FREE; --*left) {
 		if (--f->page < r->pages)
 			look_at(f, fill->record, (uint16_t)f->page);
-		if (f->stays && bits_of(f, fill->record) & AGAIN)
+		if (f->stays && f->listed[fill->record] & AGAIN)
 			f->page = 0; /* one is enough */
 	}
 	fill->generation = r->generation;
@@ -253,6 +242,7 @@ void fills_run(struct fills *f, uint64_t now_ns)
 
 	lock_take(&f->space->lock);
 	f->now_ns = now_ns;
+	f->run = f->run < RUNS ? f->run + 1 : 1;
 	most = f->count; /* each once, however long ago the last run was */
 	lock_drop(&f->space->lock);
 	while (more) {

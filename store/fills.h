@@ -3,13 +3,13 @@
  * Records in which a value is half there, some shares committed and others not, and when those go (docs/ranks-and-classes.md,
  * "Nothing is half there for long").
  *
- * A ring of (record, generation, deadline), in order of deadlines, and a bit for each record number that stands in it, and one
- * that says that more of it was committed since. It needs 12 bytes and two bits a record, touched as they are used, and nothing at
- * all in a namespace whose classes have one share each (space.fills is NULL then).
+ * A ring of (record, generation, deadline), in order of deadlines, and a word for each record number that stands in it: since which second,
+ * and whether more of it was committed in a later one. It needs 14 bytes a record, touched as they are used, and nothing at all in a namespace
+ * whose classes have one share each (space.fills is NULL then).
  *
- *   a value is committed   fills_note, if that leaves it half there: on the way of a commit, a bit mostly
+ *   a value is committed   fills_note, if that leaves it half there: on the way of a commit, a word mostly
  *   fills_run, each second those that are due: values half there go, of one (page, class) in one stay; a record in which a share of one is being
- *                          written, or that is pinned, or that has the second bit, is put at the end again for fill_ttl. One that got shorter
+ *                          written, or that is pinned, or of which more was committed, is put at the end again for fill_ttl. One that got shorter
  *                          meanwhile too: its number alone does not say that it is the same
  *   an adoption, a restart fills_sweep notes what is there already, 64 records a stay
  *

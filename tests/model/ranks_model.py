@@ -131,7 +131,7 @@ class Cache:
     def put_start(self, plan, rank, groups):
         """groups: (key, tokens at it, classes): a page, a page with its row, or with states alone a row."""
         new, pins, answers = [], [], []
-        for group, (key, tokens, mask) in enumerate(groups):
+        for key, tokens, mask in groups:
             pages, of = self.kinds(mask, DENSE, WINDOW), {}
             if not pages and tokens % self.page == 0 and not self.of(key, self.kinds(self.all, DENSE, WINDOW)):
                 answers.append("NOPAGES")
@@ -147,7 +147,7 @@ class Cache:
                     if not self.of(key, self.all):
                         self.maker[key] = plan
                     self.values[v] = plan
-                    new.append((group, v))
+                    new.append(v)
                     self.demand_is(None if c in pages else key, "taking")
                     self.inner.setdefault(key[0], {}).update({key: tokens}) if tokens % self.page else None
             pins += [key] * live  # of the whole record that it names
@@ -158,13 +158,13 @@ class Cache:
 
     def put_end(self, plan, commit):
         new, pins = self.plans.pop(plan)
-        for _, v in new:
+        for v in new:
             assert self.values.pop(v) == plan
             self.values.update({v: True} if commit else {})
-        for group, key in sorted({(group, v[0]) for group, v in new}, key=repr):
-            if commit and any(self.half(key, v[1]) for g, v in new if g == group):
-                self.again |= {key} & self.noted.keys()
-                self.noted.setdefault(key, self.now + self.fill_ttl)
+        for key in sorted({v[0] for v in new}, key=repr):
+            if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
+                due = self.noted.setdefault(key, self.now + self.fill_ttl)
+                self.again |= {key} if due < self.now + self.fill_ttl else set()  # in a later second
             self.review(key)
         self.pin(pins, -1)
     def pin(self, keys, by):
@@ -174,7 +174,7 @@ class Cache:
     def leaned_on(self, plan):
         """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
         return any(self.maker.get(v[0]) == plan and any(self.values[o] != plan for o in self.of(v[0], self.all))
-                   for _, v in self.plans[plan][0])
+                   for v in self.plans[plan][0])
     def busy(self, key, mask):
         mine = self.of(key, mask)
         return mine and (self.pins.get(key, 0) > 0 or self.maker.get(key) in self.plans or any(self.values[v] is not True for v in mine))
