@@ -28,6 +28,7 @@ class Cache:
     def __init__(self, page, classes, interval=8192, fill_ttl=60):
         self.page, self.classes, self.fill_ttl, self.now, self.world = page, classes, fill_ttl, 0, len(classes[0].map)
         self.interval, self.all = -(-interval // page) * page, range(len(classes))
+        self.named, self.parent, self.children = set(), {}, {}  # keys that were committed; the tree that nodes are of
         self.maker = {}  # key -> the plan that named it: it is being filled until that one ends
         self.values, self.pins, self.plans, self.noted, self.again = {}, {}, {}, {}, set()
         self.inner, self.demands = {}, {}  # node -> {key: tokens at it}; key -> its state
@@ -136,21 +137,21 @@ class Cache:
             if not pages and tokens % self.page == 0 and not self.of(key, self.kinds(self.all, DENSE, WINDOW)):
                 answers.append("NOPAGES")
                 continue
-            one = self.all if self.of(key, self.kinds(self.all, DENSE, WINDOW)) else self.kinds(mask, STATE)
-            live = self.live(key, one) and self.maker.get(key) not in self.plans
+            paged = any(self.due(c, tokens) for c in self.kinds(self.all, DENSE, WINDOW))
+            live = key in self.named and (paged or self.kinds(mask, STATE)) and self.maker.get(key) not in self.plans
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
                 of[c] = ("NONE" if c in pages and not self.due(c, tokens) else "EXISTS" if now is True else
                          "NEW" if now is None else "DUPLICATE" if now == plan else "INFLIGHT")
                 if of[c] == "NEW":
-                    if not self.of(key, self.all):
+                    if not self.of(key, self.all) and key not in self.named:
                         self.maker[key] = plan
                     self.values[v] = plan
                     new.append(v)
                     self.demand_is(None if c in pages else key, "taking")
                     self.inner.setdefault(key[0], {}).update({key: tokens}) if tokens % self.page else None
-            pins += [key] * live  # of the whole record that it names
+            pins += [key] if live else []  # of the whole record that it names
             answers.append(of)
         self.plans[plan] = (new, pins)
         self.pin(pins, 1)
@@ -161,16 +162,24 @@ class Cache:
         for v in new:
             assert self.values.pop(v) == plan
             self.values.update({v: True} if commit else {})
+            self.named |= {v[0]} if commit else set()
         for key in sorted({v[0] for v in new}, key=repr):
             if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
                 due = self.noted.setdefault(key, self.now + self.fill_ttl)
                 self.again |= {key} if due < self.now + self.fill_ttl else set()  # in a later second
             self.review(key)
+            self.left(key)
         self.pin(pins, -1)
     def pin(self, keys, by):
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def left(self, key):
+        """A key without values keeps its name while something hangs off it."""
+        while key and not self.of(key, self.all) and not any(
+                c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())]):
+            self.named.discard(key)
+            key = key[0] if isinstance(key, tuple) else self.parent.get(key)
     def leaned_on(self, plan):
         """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
         return any(self.maker.get(v[0]) == plan and any(self.values[o] != plan for o in self.of(v[0], self.all))
@@ -185,6 +194,7 @@ class Cache:
         for v in mine:
             del self.values[v]
         self.review(key)
+        self.left(key)
         return "DONE" if mine else "ABSENT"
     def pass_time(self, seconds):
         for self.now in range(self.now + 1, self.now + seconds + 1):
@@ -271,11 +281,13 @@ def ticket_run(r, cache, path, emit):
 
 def random_world(r, most, emit):
     cache = Cache(r.choice((16, 64)), random_classes(r), r.choice((0, 64, 128)), fill_ttl=5)
-    parent, ids, every, named = {0: None}, count(1), [*cache.all], {}  # named: keys of each open plan
+    cache.parent = parent = {0: None}
+    ids, every, named = count(1), [*cache.all], {}  # named: keys of each open plan
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
         node, path, what = r.choice([*parent]), [], r.random()
         for _ in range(r.randrange(6) if len(parent) < 60 else 0):
+            cache.children.setdefault(node, []).append(len(parent))
             parent[len(parent)], node = node, len(parent)
         while node:
             path, node = [node] + path, parent[node]

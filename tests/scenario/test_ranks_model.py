@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODEL = os.path.join(ROOT, "tests/model/ranks_model.py")
 OPERATIONS = int(os.environ.get("PREFIXFS_MODEL_OPERATIONS", "20000"))
 # What the store does not do yet.
-TODAY = "windows,worlds,ladder,candidates,nopages,fills,gaps"
+TODAY = "candidates,nopages,ladder"
 
 
 @pytest.mark.limit(60 + OPERATIONS // 1000)
@@ -21,7 +21,7 @@ def test_the_store_does_what_the_model_does(program, seed):
                                 text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert model.returncode == 0
-    assert int(answer.stderr.split()[0]) > OPERATIONS // 50, answer.stderr
+    assert int(answer.stderr.split()[0]) > OPERATIONS, answer.stderr
 
 
 def test_the_examples_hold():
