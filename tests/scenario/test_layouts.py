@@ -2,10 +2,11 @@
 """Layouts of known models at every tensor parallel size: which rank has which share, and that a daemon takes each."""
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+
+from mounted import wait_for
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUTS = os.path.join(ROOT, "tools/layouts")
@@ -70,6 +71,11 @@ def test_they_are_what_the_table_makes():
             assert f.read() == text, f"{name}: tools/make_layout.py --all writes it otherwise"
 
 
+def ranges(path):
+    with open(os.path.join(path, "segment"), encoding="utf-8") as f:
+        return [dict(w.split("=") for w in line.split(": ", 1)[1].split()) for line in f if line.startswith("range ")]
+
+
 @pytest.mark.limit(300)
 def test_a_daemon_takes_each_as_it_is(daemon):
     """All bytes as they are; the memory is promised and not touched. The largest row has 912,605,184 bytes in a grant of its own."""
@@ -77,12 +83,12 @@ def test_a_daemon_takes_each_as_it_is(daemon):
     largest = 0
     for name, layout in layouts():
         path = d.namespace("x", layout)
-        with open(os.path.join(path, "segment"), encoding="utf-8") as f:
-            ranges = [dict(w.split("=") for w in line.split(": ", 1)[1].split()) for line in f if line.startswith("range ")]
-        cut = {(int(r["class"]), int(r["share"])) for r in ranges}
         wanted = {(i, s) for i, c in enumerate(layout["classes"]) for s in range(shares(layout)[c["name"]])}
-        assert cut == wanted, name
-        for r in ranges:
+
+        def cut():
+            found = ranges(path)
+            return found if {(int(r["class"]), int(r["share"])) for r in found} == wanted else None
+        for r in wait_for(cut, 20, f"the floor of {name}"):
             c = layout["classes"][int(r["class"])]
             payload = sum(p["count"] * p["bytes"] for p in c["planes"])
             assert int(r["slot_bytes"]) == -(-max(payload, 4096) // 4096) * 4096, name
