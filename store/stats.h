@@ -70,6 +70,7 @@
 	x(files_dropped, "record files that a restart found of no use or damaged")         \
 	x(files_cut, "record files that a restart cut, since newer ones have their last pages") \
 	x(rows_superseded, "rows that went when the only child had one")                  \
+	x(values_abandoned, "values that went since other shares of them did not come")   \
 	x(tickets_decided, "look-ups under a ticket")                                     \
 	x(tickets_joined, "GET_STARTs answered from one")                                 \
 	x(tickets_restored, "tickets that were restored on all ranks")                    \
@@ -77,7 +78,6 @@
 	x(tickets_late, "gates of tickets whose deadline passed")                         \
 	x(put_tickets, "puts under a ticket")                                             \
 	x(put_tickets_short, "of them, those that lacked ranks at their deadline")        \
-	x(values_abandoned, "values that went since other shares of them did not come")   \
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \
