@@ -27,6 +27,7 @@
 #include "store/into.h"
 #include "store/manage.h"
 #include "store/put.h"
+#include "store/ticket.h"
 
 #define CALLS_MAX 4096u
 
@@ -71,6 +72,7 @@ struct call {
 		struct pfs_get_transfer get_transfer;
 		struct pfs_import import;
 		struct pfs_get_into get_into;
+		struct pfs_get_confirm get_confirm;
 		struct pfs_get_cancel get_cancel;
 		struct pfs_release release;
 		struct pfs_probe probe;
@@ -97,6 +99,7 @@ struct call {
 			struct get_into store;
 			int result; /* of its carrier */
 		} get_into;
+		struct ticket_confirm confirm;
 		struct probe probe;
 		struct touch touch;
 		struct removal removal;

@@ -28,6 +28,7 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_STAT)] = &ioctl_stat,
 	[_IOC_NR(PFS_IOC_LAST_ERROR)] = &ioctl_last_error,
 	[_IOC_NR(PFS_IOC_IMPORT)] = &ioctl_import,
+	[_IOC_NR(PFS_IOC_GET_CONFIRM)] = &ioctl_get_confirm,
 	[_IOC_NR(PFS_IOC_TOUCH)] = &ioctl_touch,
 	[_IOC_NR(PFS_IOC_REMOVE)] = &ioctl_remove,
 	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
@@ -147,7 +148,7 @@ static void go_on(struct fs *fs, struct call *call, int r)
 		publish(fs, call, false);
 	} else if (r == STEP_CARRY && !fs->carriers) { /* a test's world: here and now */
 		call->operation->carry(call);
-		answer(fs, call, call->operation->step(call));
+		go_on(fs, call, call->operation->step(call));
 	} else if (r == STEP_CARRY) {
 		if (!hand_to_carrier(fs, call))
 			give_up(fs, call, ENODEV);

@@ -37,7 +37,7 @@ struct operation {
 /* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_import.c, fs/ioctl_manage.c, fs/ioctl_blob.c. */
 extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error, ioctl_settle;
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
-extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
+extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_confirm, ioctl_get_cancel, ioctl_release, ioctl_probe;
 extern const struct operation ioctl_import, ioctl_get_into;
 extern const struct operation ioctl_touch, ioctl_remove, ioctl_pin, ioctl_drain, ioctl_reset;
 extern const struct operation ioctl_blob_put, ioctl_blob_get, ioctl_blob_remove, ioctl_blob_lock;

@@ -26,6 +26,7 @@ struct fills {
 	uint32_t first, count;
 	uint16_t run;               /* number of the last fills_run, from 1 on, in the bits below AGAIN */
 	uint64_t now_ns;            /* of the last fills_run: what is noted is due fill_ttl after it */
+	uint64_t late;              /* places that wait for a second time, since their record is another one or shorter */
 	uint32_t ttl_ms;
 	uint32_t page;              /* of the first one of the ring: pages before it are to be looked at, from behind; ROW_FIRST */
 	bool stays;                 /* and it waits again: something of it that is half there has to stay, or came while it was looked at */
@@ -195,6 +196,7 @@ static void look(struct fills *f, uint32_t *left)
 	}
 	if (r->generation != fill->generation) { /* it got shorter meanwhile, or is another one: that has its time */
 		--*left;
+		f->late++;
 		renew(f);
 		return;
 	}
@@ -315,6 +317,12 @@ uint64_t fills_abandoned(const struct fills *f)
 {
 	lock_assert_held(&f->space->lock);
 	return f->space->stats.values_abandoned;
+}
+
+uint64_t fills_late(const struct fills *f)
+{
+	lock_assert_held(&f->space->lock);
+	return f->late;
 }
 
 uint32_t fills_count(const struct fills *f)

@@ -47,5 +47,8 @@ bool fills_sweep(struct fills *fills);                /* true: call again; after
 /* Values that went so, and places that wait; under the lock. In `stats` as values_abandoned, records_filling. */
 uint64_t fills_abandoned(const struct fills *fills);
 uint32_t fills_count(const struct fills *fills);
+/* How often something was left for fill_ttl more, since its record's number had been another record's, or the record was cut; under the
+ * lock. For tests: from then on what goes when is not to be told from outside. */
+uint64_t fills_late(const struct fills *fills);
 
 #endif

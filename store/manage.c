@@ -12,6 +12,7 @@
 #include "store/base/killpoint.h"
 #include "store/seating.h"
 #include "store/session_private.h"
+#include "store/ticket.h"
 #include "store/space.h"
 
 #define RETIRE_STAYS 16u        /* under the lock, in one step of RESET */
@@ -313,6 +314,7 @@ void space_maintain(struct space *space)
 {
 	retire(space, RETIRE_STAYS_TICK);
 	seating_sweep(space);
+	tickets_run(space->tickets, clock_now_ns());
 	if (space->blobs)
 		blobs_maintain(space->blobs, clock_now_ns());
 }

@@ -23,11 +23,12 @@
 #define PUT_ANSWER_INFLIGHT 0xfffffffffffffffdull
 #define PUT_ANSWER_DUPLICATE 0xfffffffffffffffcull
 
-enum put_status { PUT_OK, PUT_NOROOM, PUT_TOOBIG, PUT_COMMITTED, PUT_PENDING, PUT_LOST, PUT_ABORTED };
+enum put_status { PUT_OK, PUT_NOROOM, PUT_TOOBIG, PUT_COMMITTED, PUT_PENDING, PUT_LOST, PUT_ABORTED, PUT_NOPAGES };
 
 #define PUT_ROOT 1u
 #define PUT_WHOLE 2u
 #define PUT_ROW_ONLY 4u
+#define PUT_RUNG 8u
 
 struct put_group {
 	struct key parent;
@@ -60,6 +61,8 @@ struct put_start {
 	const struct key *keys;         /* untrusted */
 	uint32_t key_count;
 	uint32_t class_mask;
+	uint8_t ticket[16];             /* zero, or that of all ranks that put these groups: store/ticket.h */
+	uint64_t deadline_ns;           /* of the ticket, when this is the first rank; 0: after fill_ttl */
 	uint64_t *answers;              /* untrusted, written only */
 	uint32_t *status;               /* untrusted, written only */
 	/* out */

@@ -20,6 +20,7 @@
 #include "store/remnants.h"
 #include "store/seating.h"
 #include "store/session_private.h"
+#include "store/ticket.h"
 #include "store/tiering.h"
 
 #define MILLISECOND 1000000ull
@@ -414,6 +415,7 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 		case HOLDING_KINDS:
 			abort();
 		}
+	tickets_session_ends(s->space->tickets, s);
 	if (s->space->blobs)
 		blobs_session_end(s->space->blobs, s->number);
 	lock_take(&s->lock);

@@ -21,6 +21,7 @@
 #include "store/seating.h"
 #include "store/session_private.h"
 #include "store/space_make.h"
+#include "store/ticket.h"
 #include "store/tiering.h"
 
 #define SEGMENT_UNIT (2ull << 20)
@@ -295,7 +296,7 @@ int space_groups_new(struct space *space, struct why *why)
 	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
 	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
-	return 0;
+	return tickets_new(space, &space->tickets, why);
 }
 
 static int space_build(struct space *space, struct why *why)
@@ -397,6 +398,7 @@ void space_free(struct space *space)
 	}
 	host_space_gone(space);
 	remnants_free(&space->remnants);
+	tickets_free(&space->tickets);
 	outcomes_free(&space->outcomes);
 	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));

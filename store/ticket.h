@@ -9,15 +9,15 @@
  * request is and woken by space_committed; nobody is ever told to wait for a rank's reaction, only for its coming, and never past
  * its own deadline.
  *
- * A place in a ticket (struct ticket_seat, in the handle) is taken by GET_START and given back once: by GET_CONFIRM, by the end of
- * the handle without one, or by the session's end. Giving back a rank's without a report fails the ticket. So what ends a handle -
- * cancel, handle_ttl, the death of its session - ends the wait of the others, by one path.
+ * A rank's place is taken by GET_START and given back once: by GET_CONFIRM, by the end of the handle without one, or by the session's
+ * end. Giving it back without a report fails the ticket. So what ends a handle - cancel, handle_ttl, the death of its session - ends the
+ * wait of the others, by one path. The handle names its place by a struct ticket_seat.
  *
- * The end of a ticket gives its pins back at once where its last user is, 64 at a time; what is remembered then is its id and
- * outcome, for handle_ttl.
+ * Who looks at what was found says so (ticket_use .. ticket_idle), and nobody does once the ticket has its outcome. Then the pins are
+ * given back, by tickets_drain; what is remembered is id and outcome, for handle_ttl.
  *
- * Concurrency: everything under the space lock, asserted, but for what says otherwise. Constant time, or 64
- * operations a call. Tickets are pooled: after warm-up nothing is allocated.
+ * Concurrency: everything under the space lock, asserted, but for what says otherwise. Constant time, but for gates, which look at
+ * each rank of the world once they are decided. Tickets are pooled: after warm-up nothing is allocated.
  */
 #ifndef PREFIXFS_STORE_TICKET_H
 #define PREFIXFS_STORE_TICKET_H
@@ -32,6 +32,7 @@
 #define TICKETS_MAX 4096u          /* that have not ended, as PFS_MAX_TICKETS: EDQUOT */
 #define TICKETS_REMEMBERED 65536u  /* that have; the oldest are forgotten first */
 #define TICKET_PINS (1u << 19)     /* of all tickets of a namespace together: EDQUOT */
+#define TICKET_OTHERS 16u          /* sessions without a rank in one: EDQUOT */
 #define TICKET_PUT_SLOTS 2u        /* kept for ranks to come: at most 1/2 of the slots of a (class, share), else NOROOM */
 
 struct tickets; /* of a namespace */
@@ -51,10 +52,9 @@ struct ticket_question {
 
 /* Of one handle. */
 struct ticket_seat {
-	struct ticket *ticket; /* NULL: it has none, or has given it back */
+	struct ticket *ticket; /* NULL: it has none */
+	uint64_t session;      /* number */
 	uint32_t rank;         /* SESSION_RANK_NONE: it joined the first gate only */
-	uint32_t range;        /* the next range of this rank */
-	bool came;             /* it has come to that range's gate */
 };
 
 int tickets_new(struct space *space, struct tickets **ret, struct why *why); /* ENOMEM */
@@ -64,18 +64,26 @@ void tickets_free(struct tickets **tickets); /* no session is left */
 
 enum ticket_part {
 	TICKET_LEADS,  /* the caller looks up, then says ticket_decided or ticket_undecided */
-	TICKET_JOINS,  /* ticket_found has the answer */
+	TICKET_JOINS,  /* ticket_found has the answer; ticket_idle follows */
 	TICKET_WAITS,  /* somebody is looking up: STEP_WAIT, then ask again */
 	TICKET_ENDED,  /* it has an outcome: 0 tokens, and no handle */
 };
 /* Takes a seat (not with WAITS and ENDED). EINVAL: another question, the sentence names what differs first; EEXIST: the rank is
- * there, the sentence names its session; EDQUOT. */
+ * there, or the session, the sentence names it; EDQUOT. */
 int ticket_come(struct tickets *tickets, const uint8_t id[16], const struct ticket_question *question, const struct session *session,
 		struct ticket_seat *seat, enum ticket_part *ret, struct why *why);
-void ticket_decided(struct ticket *ticket, struct found *found); /* @found is the ticket's; its pins too, in the tickets' count */
-void ticket_undecided(struct ticket *ticket);                   /* the leader gives up: the next one who asks leads */
-/* Constant from DECIDED to the end; valid while the seat is held. */
-const struct found *ticket_found(const struct ticket *ticket);
+/* May a look-up have @pins of its own, beside those of all other tickets? */
+bool ticket_room(const struct tickets *tickets, uint32_t pins);
+/* @found is the ticket's, and so are its pins. ticket_idle follows. */
+void ticket_decided(struct tickets *tickets, const struct ticket_seat *seat, struct found *found);
+void ticket_undecided(struct tickets *tickets, struct ticket_seat *seat); /* the leader gives up, its seat with it: the next one who asks leads */
+
+/* A request of a handle looks at what was found, which is constant from DECIDED on, until ticket_idle. NULL: there is an outcome, or the
+ * rank has reported. */
+const struct found *ticket_use(struct tickets *tickets, const struct ticket_seat *seat);
+const struct found *ticket_found(const struct ticket_seat *seat); /* between the two, and after ticket_come said JOINS */
+struct found *tickets_spare(struct tickets *tickets); /* one of a ticket that has gone, to be filled anew; or NULL */
+void ticket_idle(struct tickets *tickets, const struct ticket_seat *seat);
 
 /* ---- gate 2 ---- */
 
@@ -84,12 +92,14 @@ struct ticket_range {
 	uint32_t candidate;
 };
 /* The rank can deliver up to @could (tokens; range.from: nothing). *ret: what all deliver, once that is decided, and then 0;
- * STEP_WAIT: others are missing, ask again with the same range; at @deadline_ns the ticket fails and *ret is range.from. EINVAL:
- * the others have come with another range. A range that was decided stays askable until all ranks have come to the next one: a
- * rank is never two behind. */
-int ticket_deliver(struct ticket_seat *seat, const struct ticket_range *range, uint64_t could, uint64_t deadline_ns, uint64_t *ret,
-		   struct why *why);
-void ticket_withdraw(struct ticket_seat *seat); /* the waiting call is given up (EINTR, NONBLOCK): it has not come. Decided already: nothing */
+ * STEP_WAIT: others are missing, ask again with the same range; at @deadline_ns the ticket fails and *ret is range.from, as where one
+ * can deliver nothing of the first range. EINVAL: the others have come with another range. What was decided may be asked again until
+ * ticket_took; the next range needs all ranks, so a rank is never two behind. Between ticket_use and ticket_idle. */
+int ticket_deliver(struct tickets *tickets, const struct ticket_seat *seat, const struct ticket_range *range, uint64_t could,
+		   uint64_t deadline_ns, uint64_t *ret, struct why *why);
+void ticket_took(struct tickets *tickets, const struct ticket_seat *seat); /* the rank has its answer: its next range is another one */
+/* The waiting call is given up (EINTR, NONBLOCK): it has not come. Decided already: nothing. */
+void ticket_withdraw(struct tickets *tickets, const struct ticket_seat *seat);
 
 /* ---- gate 3 ---- */
 
@@ -102,18 +112,22 @@ struct ticket_confirm {
 	uint64_t restored;
 	/* private */
 	bool waiting;
+	uint64_t waited_since_ns;
 };
-/* 0, STEP_WAIT or an error; takes the space lock itself. Safe to repeat, with any number; the first report stands. ENOENT, EPERM. */
+/* 0, STEP_WAIT or an error; no lock held. Safe to repeat, with any number; the first report stands. EINVAL: a ticket of zeroes; ENOENT,
+ * EPERM. After STEP_WAIT it is called again, or ticket_confirm_undo. */
 int ticket_confirm_step(struct ticket_confirm *call, struct why *why);
+void ticket_confirm_undo(struct ticket_confirm *call); /* the wait is given up; the report stands */
 
 /* ---- the end ---- */
 
-/* The handle ends. A rank that has not reported fails the ticket. @keep: its transfers have reached the boundary, or nothing was
- * found: the report is still to come, so the seat passes to the session until GET_CONFIRM, its end, or handle_ttl. */
-void ticket_leave(struct ticket_seat *seat, bool keep);
+/* The handle ends. A rank that has not reported fails the ticket. @keep: its transfers have come to their end, or nothing was found: the
+ * report is still to come, so the place is kept for the session until GET_CONFIRM, its end, or handle_ttl. tickets_drain is next. */
+void ticket_leave(struct tickets *tickets, struct ticket_seat *seat, bool keep);
+/* No lock held, like the next two. */
 void tickets_session_ends(struct tickets *tickets, const struct session *session);
-/* Deadlines of put tickets, handle_ttl of get tickets, forgetting; gives pins and slots back, 64 in a stay. About once a second;
- * no lock held. */
+void tickets_drain(struct tickets *tickets); /* gives the pins of what has ended back, 64 in a stay */
+/* handle_ttl of get tickets, forgetting, deadlines of put tickets. About once a second. */
 void tickets_run(struct tickets *tickets, uint64_t now_ns);
 
 /* ---- put tickets ---- */
@@ -138,23 +152,12 @@ uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
 uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
 void ticket_put_done(struct ticket_put *put); /* this rank's PUT_START is over; the last one ends the ticket and gives the rest back */
 
-/* ---- telling ---- */
-
-#define TICKETS_COUNTERS(x)                                            \
-	x(tickets_decided, "look-ups under a ticket")                   \
-	x(tickets_joined, "GET_STARTs answered from one")               \
-	x(tickets_restored, "that were restored on all ranks")          \
-	x(tickets_failed, "that were not, whoever left")                \
-	x(tickets_late, "gates whose deadline passed")                  \
-	x(put_tickets, "puts under a ticket")                           \
-	x(put_tickets_short, "of them, those that lacked ranks at their deadline")
+/* ---- telling: the counters are in store/stats.h ---- */
 
 struct tickets_report {
-#define X(name, help) uint64_t name;
-	TICKETS_COUNTERS(X)
-#undef X
-	uint64_t live, remembered, pins, kept_slots; /* transient: 0, but for remembered, after any workload */
+	uint64_t live, remembered, pins, kept_slots; /* 0, but for remembered, when nothing is under way */
 };
 void tickets_report(const struct tickets *tickets, struct tickets_report *ret);
+void tickets_check(const struct tickets *tickets); /* tests: aborts where lists and counts disagree */
 
 #endif

@@ -28,6 +28,8 @@ class Cache:
     def __init__(self, page, classes, interval=8192, fill_ttl=60):
         self.page, self.classes, self.fill_ttl, self.now, self.world = page, classes, fill_ttl, 0, len(classes[0].map)
         self.interval, self.all = -(-interval // page) * page, range(len(classes))
+        self.named, self.parent, self.children = set(), {}, {}  # keys that were committed; the tree that nodes are of
+        self.maker = {}  # key -> the plan that named it: it is being filled until that one ends
         self.values, self.pins, self.plans, self.noted, self.again = {}, {}, {}, {}, set()
         self.inner, self.demands = {}, {}  # node -> {key: tokens at it}; key -> its state
         self.count = dict.fromkeys(COUNTERS.split(), 0)
@@ -38,7 +40,9 @@ class Cache:
     def there(self, key, c):
         return all(self.values.get((key, c, s)) is True for s in range(self.classes[c].shares))
     def half(self, key, c):
-        return not self.there(key, c) and True in (self.values[v] for v in self.of(key, [c]))
+        return not self.there(key, c) and self.live(key, [c])
+    def live(self, key, mask):
+        return any(self.values[v] is True for v in self.of(key, mask))
     def kinds(self, mask, *kinds):
         return [c for c in mask if self.classes[c].kind in kinds]
     def row(self, key, mask):
@@ -133,17 +137,21 @@ class Cache:
             if not pages and tokens % self.page == 0 and not self.of(key, self.kinds(self.all, DENSE, WINDOW)):
                 answers.append("NOPAGES")
                 continue
+            paged = any(self.due(c, tokens) for c in self.kinds(self.all, DENSE, WINDOW))
+            live = key in self.named and (paged or self.kinds(mask, STATE)) and self.maker.get(key) not in self.plans
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
                 of[c] = ("NONE" if c in pages and not self.due(c, tokens) else "EXISTS" if now is True else
                          "NEW" if now is None else "DUPLICATE" if now == plan else "INFLIGHT")
                 if of[c] == "NEW":
+                    if not self.of(key, self.all) and key not in self.named:
+                        self.maker[key] = plan
                     self.values[v] = plan
                     new.append(v)
                     self.demand_is(None if c in pages else key, "taking")
                     self.inner.setdefault(key[0], {}).update({key: tokens}) if tokens % self.page else None
-            pins += [key] * ("EXISTS" in of.values())
+            pins += [key] if live else []  # of the whole record that it names
             answers.append(of)
         self.plans[plan] = (new, pins)
         self.pin(pins, 1)
@@ -154,23 +162,39 @@ class Cache:
         for v in new:
             assert self.values.pop(v) == plan
             self.values.update({v: True} if commit else {})
+            self.named |= {v[0]} if commit else set()
         for key in sorted({v[0] for v in new}, key=repr):
             if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
                 due = self.noted.setdefault(key, self.now + self.fill_ttl)
                 self.again |= {key} if due < self.now + self.fill_ttl else set()  # in a later second
             self.review(key)
+            self.left(key)
         self.pin(pins, -1)
     def pin(self, keys, by):
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def left(self, key):
+        """A key without values keeps its name while something hangs off it."""
+        while key and not self.of(key, self.all) and not any(
+                c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())]):
+            self.named.discard(key)
+            key = key[0] if isinstance(key, tuple) else self.parent.get(key)
+    def leaned_on(self, plan):
+        """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
+        return any(self.maker.get(v[0]) == plan and any(self.values[o] != plan for o in self.of(v[0], self.all))
+                   for v in self.plans[plan][0])
+    def busy(self, key, mask):
+        mine = self.of(key, mask)
+        return mine and (self.pins.get(key, 0) > 0 or self.maker.get(key) in self.plans or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
-        if mine and (self.pins.get(key) or any(self.values[v] is not True for v in mine)):
+        if self.busy(key, mask):
             return "BUSY"
         for v in mine:
             del self.values[v]
         self.review(key)
+        self.left(key)
         return "DONE" if mine else "ABSENT"
     def pass_time(self, seconds):
         for self.now in range(self.now + 1, self.now + seconds + 1):
@@ -199,15 +223,17 @@ class Ticket:
     def transfer(self, rank, number, could):
         """Range `number`, of which the rank could deliver up to `could`."""
         if self.outcome is None and number == len(self.ranges):
-            self.came[rank] = could
-            if len(self.came) == self.cache.world:
+            could = self.came.setdefault(rank, could)  # a call that waits has read what it has read
+            if number == 0 and could <= self.question["have"] // self.cache.page * self.cache.page:
+                self.decide(0)  # a read failed at the very beginning
+            elif len(self.came) == self.cache.world:
                 self.ranges.append(min(self.came.values()))
                 self.came = {}
         return self.ranges[number] if number < len(self.ranges) else None if self.outcome is None else 0
     def confirm(self, rank, done):
         if not self.reports.setdefault(rank, done):
             self.decide(0)
-        elif len(self.reports) == self.cache.world:
+        elif len(self.reports) == self.cache.world and self.outcome is None:
             whole = self.ranges[-1] == self.decision["hit"] or all(k.kind == DENSE for k in self.cache.classes)
             self.decide(self.ranges[-1] if whole else 0)
         return self.outcome
@@ -224,38 +250,44 @@ def ticket_run(r, cache, path, emit):
     """Ranks and a scheduler in any order, each of which may die at any step."""
     q = {"path": path, "have": r.choice((0, 0, cache.page)), "room": r.randrange(2)}
     t, answers, outcomes, at = Ticket(cache, q), set(), set(), dict.fromkeys([None, *range(cache.world)], 0)
-    ends = [t.decision["hit"] // 2 // cache.page * cache.page, t.decision["hit"]]
+    ends = sorted({max(q["have"] + cache.page, t.decision["hit"] // 2 // cache.page * cache.page), t.decision["hit"]})
     while at:
         who, answer = r.choice([*at]), None
-        step = at[who]
+        step, what = at.pop(who), ["leave"]
         if r.random() < .03:
-            t.leave(who)
-            step = 4
+            if step:  # else it just never comes
+                t.leave(who)
+            what, step = what if step else ["none"], 4
         elif step == 0:
             assert t.start(who, dict(q, room=9)) == "EINVAL"
-            answer = t.start(who, q)
+            answer, what = t.start(who, q), ["start"]
             answers |= {answer} if t.outcome is None else set()
             assert who is None or t.start(who, q) == "EEXIST"
             step = 4 if who is None or answer <= q["have"] else 1
         elif step in (1, 2):
-            answer = t.transfer(who, step - 1, ends[step - 1] - cache.page * (r.random() < .05))
-            step += answer is not None
+            what = ["transfer", step - 1, ends[step - 1], ends[step - 1] - cache.page * (r.random() < .05)]
+            answer = t.transfer(who, step - 1, what[3])
+            step += 0 if answer is None else 1 if step < len(ends) else 3 - step
         else:
-            answer = t.confirm(who, r.random() > .03)
+            what = ["confirm", r.random() > .03]
+            answer = t.confirm(who, what[1])
             outcomes |= {answer} - {None}
             step += answer is not None
-        emit("ticket", [q, who, at.pop(who)], answer)
+        emit("ticket", [q, who, *what], answer)
         at.update({who: step} if step < 4 else {})
     t.decide(0)  # nobody is left: handle_ttl
+    emit("over", None, None)
     assert len(answers) <= 1 and outcomes <= {t.outcome} and (not t.outcome or [*t.reports.values()] == [True] * cache.world)
 
 def random_world(r, most, emit):
     cache = Cache(r.choice((16, 64)), random_classes(r), r.choice((0, 64, 128)), fill_ttl=5)
-    parent, ids, every = {0: None}, count(1), [*cache.all]
+    cache.parent = parent = {0: None}
+    ids, every, named = count(1), [*cache.all], {}  # named: keys of each open plan
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
         node, path, what = r.choice([*parent]), [], r.random()
         for _ in range(r.randrange(6) if len(parent) < 60 else 0):
+            cache.children.setdefault(node, []).append(len(parent))
             parent[len(parent)], node = node, len(parent)
         while node:
             path, node = [node] + path, parent[node]
@@ -265,14 +297,19 @@ def random_world(r, most, emit):
             groups = [(k, b, pages + states * (r.random() < .3)) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
-            emit("put", [plan := next(ids), rank, groups], cache.put_start(plan, rank, groups))
+            named[plan := next(ids)] = {key for key, _, _ in groups}
+            emit("put", [plan, rank, groups, path], cache.put_start(plan, rank, groups))
         elif what < .65 and cache.plans:
-            plan, commit = r.choice([*cache.plans]), r.random() < .85
+            plan = r.choice([*cache.plans])
+            commit = r.random() < .85 or cache.leaned_on(plan)
             emit("end", [plan, commit], cache.put_end(plan, commit))
+            del named[plan]
         elif what < .75 and path:
             key, mask = r.choice(path), r.choice((every, [r.choice(every)]))
-            emit("remove", [key, mask], cache.remove(key, mask))
-            assert cache.remove(key, mask) in ("ABSENT", "BUSY")
+            # A plan may pin more or less of what it names than the model knows: asked then is what is being written.
+            if not any(key in keys for keys in named.values()) or any(cache.values[v] is not True for v in cache.of(key, mask)):
+                emit("remove", [key, mask], cache.remove(key, mask))
+                assert cache.remove(key, mask) in ("ABSENT", "BUSY")
         elif what < .8:
             emit("time", 2, cache.pass_time(2))
         elif what < .9 and path:

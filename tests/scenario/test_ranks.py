@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of one request, each a process, under one ticket: they are answered alike, whichever of them is killed, and when."""
+import errno
+import hashlib
+import json
+import os
+import time
+
+import pytest
+
+from mounted import wait_for
+from peers import transient
+from raw import CONFIRM_FAILED, NONBLOCK, NONE64, OK, RANK_NONE, Client, Refused, key, ticket
+
+WORLD, PAGES = 3, 10
+END = 64 * PAGES
+SIZES = (8192, 5000)
+LAYOUT = {"version": 1, "identity": {"model": "test/ranks"}, "world": WORLD, "page_tokens": 64,
+          "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "K", "bytes": SIZES[0]}]},
+                      {"name": "st", "kind": "state", "planes": [{"name": "S", "bytes": SIZES[1]}]}]}
+DENSE = {**LAYOUT, "classes": LAYOUT["classes"][:1]}
+KEYS = [key(i) for i in range(PAGES)]
+SHORT = 500  # ms
+PROMPT = 5   # s: of what is to come at once
+
+
+def value(k, rank, size):
+    word = hashlib.blake2b(k + bytes([rank]), digest_size=32).digest()
+    return (word * (size // 32 + 1))[:size]
+
+
+class Rank:
+    """What a rank does, in its own process."""
+
+    def __init__(self, ctl, rank, states):
+        self.c, self.rank, self.states = Client(ctl, rank=rank), rank, states
+        self.c.acknowledge()
+
+    def put(self, plan):
+        mask = 3 if self.states else 1
+        self.c.put_start(plan, [(None, END, KEYS)], mask, answers=PAGES + self.states)
+        assert self.c.put_status == [OK], self.c.put_status
+        for i, offset in enumerate(self.c.put_answers):
+            if offset < NONE64 - 15:
+                v = value(KEYS[min(i, PAGES - 1)], self.rank, SIZES[i >= PAGES])
+                self.c.segment[offset:offset + len(v)] = v
+        self.c.put_end("PUT_COMMIT", plan)
+        return "put"
+
+    def start(self, handle, number, keys=PAGES, **fields):
+        r = self.c.get_start(handle, KEYS[:keys], ticket=ticket(number), **fields)
+        return [r.raw_prefix_hit_len, r.transferable_len, r.hits, r.handle_live]
+
+    def transfer(self, handle, plan, start=0, to=END, **fields):
+        """Until where it was delivered, whether the handle has ended, and whether all bytes are this rank's."""
+        r = self.c.get_transfer(handle, plan, END, start, to, **fields)
+        first, end = start // 64, r.delivered_len // 64
+        pages = self.c.offsets[:end - first]
+        good = all(self.c.segment[at:at + SIZES[0]] == value(KEYS[first + i], self.rank, SIZES[0]) for i, at in enumerate(pages))
+        if self.states and r.delivered_len == END:
+            at = self.c.offsets[-1]
+            good = good and self.c.segment[at:at + SIZES[1]] == value(KEYS[-1], self.rank, SIZES[1])
+        return [r.delivered_len, r.handle_ended, good]
+
+    def into(self, handle, start=0, to=END, **fields):
+        memory = os.memfd_create("pool")
+        os.posix_fallocate(memory, 0, (PAGES + 1) * SIZES[0])
+        number = self.c.seq + 1
+        self.c.import_file(number, memory)
+        r = self.c.get_into(handle, number, END, start, to, stride=SIZES[0], state_base=PAGES * SIZES[0], **fields)
+        data = os.pread(memory, (PAGES + 1) * SIZES[0], 0)
+        first, end = start // 64, r.delivered_len // 64
+        good = all(data[i * SIZES[0]:(i + 1) * SIZES[0]] == value(KEYS[first + i], self.rank, SIZES[0]) for i in range(end - first))
+        os.close(memory)
+        return [r.delivered_len, r.handle_ended, good]
+
+    def confirm(self, number, flags=0, **fields):
+        return self.c.call("GET_CONFIRM", ticket=ticket(number), flags=flags, **fields).restored
+
+    def cancel(self, handle):
+        self.c.call("GET_CANCEL", handle=handle)
+
+    def release(self, plans):
+        return self.c.release(plans).released
+
+
+def rank_process(peer, ctl, rank, states):
+    r = Rank(ctl, rank, states)
+    peer.tell("here")
+    while line := peer.listen():
+        name, arguments, fields = json.loads(line)
+        try:
+            peer.tell(getattr(r, name)(*arguments, **fields))
+        except Refused as e:
+            peer.tell([e.errno, e.text])
+
+
+class World:
+    def __init__(self, daemon, peer, layout):
+        self.d = daemon()
+        self.d.namespace(layout=layout)
+        states = layout is LAYOUT
+        self.ranks = [peer(rank_process, self.d.path("ns/x/ctl"), i, states) for i in range(WORLD)]
+        for p in self.ranks:
+            assert p.hear() == "here"
+        self.scheduler = Client(self.d.path("ns/x/ctl"), rank=RANK_NONE)
+        assert self.all("put", 1) == ["put"] * WORLD
+
+    def begin(self, i, name, *arguments, **fields):
+        self.ranks[i].say(json.dumps([name, arguments, fields]))
+
+    def end(self, i):
+        return self.ranks[i].hear()
+
+    def one(self, i, name, *arguments, **fields):
+        self.begin(i, name, *arguments, **fields)
+        return self.end(i)
+
+    def all(self, name, *arguments, ranks=range(WORLD), **fields):
+        for i in ranks:
+            self.begin(i, name, *arguments, **fields)
+        return [self.end(i) for i in ranks]
+
+    def waiting(self, n):
+        wait_for(lambda: int(self.scheduler.stats()["waiting"]) == n, 30, f"{n} waiting")
+
+    def kill(self, i):
+        self.ranks[i].kill()
+        assert self.ranks[i].wait() == -9
+
+    def settled(self, sessions, **counters):
+        """Nothing is left of tickets, and of what there was this many."""
+        def base():
+            stats = self.scheduler.stats()
+            left = {**transient(stats), **{name: int(stats[name]) for name in ("tickets", "ticket_pins", "ticket_slots") if int(stats[name])}}
+            left.pop("groups_open", None)  # of the puts: these clients acknowledge nothing
+            assert left == {"sessions": sessions} or time.monotonic() < end, left
+            return left == {"sessions": sessions} and stats
+        end = time.monotonic() + PROMPT
+        stats = wait_for(base, 2 * PROMPT, "the end of all that was under way")
+        for name, n in counters.items():
+            assert int(stats[name]) == n, (name, stats[name])
+
+
+@pytest.fixture
+def world(daemon, peer):
+    return World(daemon, peer, LAYOUT)
+
+
+@pytest.fixture
+def dense_world(daemon, peer):
+    return World(daemon, peer, DENSE)
+
+
+FOUND = [END, END, PAGES, 1]
+
+
+def test_all_ranks_restore(world):
+    r = world.scheduler.get_start(1, KEYS, ticket=ticket(7))
+    assert (r.transferable_len, r.handle_live) == (END, 1)
+    assert world.all("start", 1, 7) == [FOUND] * WORLD
+    assert int(world.scheduler.stats()["ticket_pins"]) == 2  # the record's, and its row's
+    assert world.all("transfer", 1, 2, 0, 320) == [[320, 0, True]] * WORLD
+    assert world.all("transfer", 1, 3, 320) == [[END, 1, True]] * WORLD
+    assert world.all("confirm", 7) == [END] * WORLD
+    assert world.all("confirm", 7) == [END] * WORLD  # as often as they like
+    assert world.all("release", [2, 3]) == [2] * WORLD
+    world.scheduler.call("GET_CANCEL", handle=1)
+    assert world.all("start", 4, 7) == [[0, 0, 0, 0]] * WORLD  # it is over
+    world.settled(WORLD + 1, tickets_restored=1, tickets_failed=0, tickets_joined=WORLD)
+
+
+def test_straight_into_memory(world):
+    assert world.all("start", 1, 7, flags=2) == [FOUND] * WORLD
+    assert world.all("into", 1, 0, 320) == [[320, 0, True]] * WORLD
+    assert world.all("into", 1, 320) == [[END, 1, True]] * WORLD
+    assert world.all("confirm", 7) == [END] * WORLD
+    world.settled(WORLD + 1, tickets_restored=1)
+
+
+def seconds(f):
+    begin = time.monotonic()
+    value_of_f = f()
+    return value_of_f, time.monotonic() - begin
+
+
+STEPS = ["before", "started", "waits_to_deliver", "others_wait_to_deliver", "delivered", "waits_to_confirm", "others_wait_to_confirm",
+         "restored"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_rank_is_killed(world, step):
+    victim, others = WORLD - 1, range(WORLD - 1)
+    here = others if step == "before" else range(WORLD)
+    if step == "before":
+        world.kill(victim)
+    assert world.all("start", 1, 7, ranks=here) == [FOUND] * len(here)
+    if step == "started":
+        world.kill(victim)
+    if step == "waits_to_deliver":
+        world.begin(victim, "transfer", 1, 2)
+        world.waiting(1)
+        world.kill(victim)
+    if step == "others_wait_to_deliver":
+        for i in others:
+            world.begin(i, "transfer", 1, 2)
+        world.waiting(len(others))
+        world.kill(victim)
+        assert [world.end(i) for i in others] == [[0, 1, True]] * len(others)
+    elif step in STEPS[:3]:
+        answers, took = seconds(lambda: world.all("transfer", 1, 2, ranks=others, deadline_ms=SHORT if step == "before" else 0))
+        assert answers == [[0, 1, True]] * len(others) and took < PROMPT
+    else:
+        assert world.all("transfer", 1, 2) == [[END, 1, True]] * WORLD
+    if step == "delivered":
+        world.kill(victim)
+    if step == "waits_to_confirm":
+        world.begin(victim, "confirm", 7)
+        world.waiting(1)
+        world.kill(victim)
+    if step == "others_wait_to_confirm":
+        for i in others:
+            world.begin(i, "confirm", 7)
+        world.waiting(len(others))
+        world.kill(victim)
+        assert [world.end(i) for i in others] == [0] * len(others)
+    if step == "restored":
+        assert world.all("confirm", 7) == [END] * WORLD
+        world.kill(victim)
+    whole = step == "restored"
+    answers, took = seconds(lambda: world.all("confirm", 7, ranks=others))
+    assert answers == [END * whole] * len(others) and took < PROMPT
+    if step in STEPS[4:]:
+        assert world.all("release", [2], ranks=others) == [1] * len(others)
+    world.settled(WORLD, tickets_restored=int(whole), tickets_failed=int(not whole))
+
+
+def test_what_one_rank_does_ends_it_for_all(world):
+    assert world.all("start", 1, 7) == [FOUND] * WORLD
+    world.one(1, "cancel", 1)
+    assert world.all("transfer", 1, 2, ranks=[0, 2]) == [[0, 1, True]] * 2
+    assert world.all("confirm", 7) == [0] * WORLD
+
+    assert world.all("start", 2, 8) == [FOUND] * WORLD
+    assert world.all("transfer", 2, 3) == [[END, 1, True]] * WORLD
+    world.begin(0, "confirm", 8)
+    world.waiting(1)
+    assert world.one(1, "confirm", 8, CONFIRM_FAILED) == 0
+    assert world.end(0) == 0
+    assert world.one(2, "confirm", 8) == 0
+    assert world.all("release", [3]) == [1] * WORLD
+    world.settled(WORLD + 1, tickets_failed=2)
+
+
+def test_deadlines_and_nonblock(world):
+    assert world.all("start", 1, 7) == [FOUND] * WORLD
+    assert world.one(0, "transfer", 1, 2, call_flags=NONBLOCK)[0] == errno.EAGAIN
+    assert world.all("transfer", 1, 3) == [[END, 1, True]] * WORLD
+    assert world.one(0, "confirm", 7, call_flags=NONBLOCK)[0] == errno.EAGAIN  # the report stands
+    assert world.one(1, "confirm", 7, call_flags=NONBLOCK)[0] == errno.EAGAIN
+    assert world.one(2, "confirm", 7) == END
+    assert world.all("confirm", 7, call_flags=NONBLOCK) == [END] * WORLD
+
+    assert world.all("start", 2, 8) == [FOUND] * WORLD
+    assert world.all("transfer", 2, 4) == [[END, 1, True]] * WORLD
+    answer, took = seconds(lambda: world.one(0, "confirm", 8, deadline_ms=SHORT))
+    assert answer == 0 and SHORT / 1000 <= took < PROMPT
+    assert world.all("confirm", 8, ranks=[1, 2]) == [0, 0]
+    assert world.all("release", [3, 4]) == [2] * WORLD
+    world.settled(WORLD + 1, tickets_restored=1, tickets_failed=1, tickets_late=1)
+
+
+def test_part_is_restored_where_all_is_dense(dense_world):
+    w = dense_world
+    assert w.all("start", 1, 7) == [FOUND] * WORLD
+    assert w.all("transfer", 1, 2, 0, 448) == [[448, 0, True]] * WORLD
+    assert w.all("confirm", 7) == [448] * WORLD
+    assert w.all("release", [2]) == [1] * WORLD
+    w.all("cancel", 1)  # their handles are over with the ticket, and still theirs
+    w.settled(WORLD + 1, tickets_restored=1)
+
+
+@pytest.mark.parametrize("fields,word", [({"keys": PAGES - 1}, "number of keys"), ({"limit": 320}, "limit"), ({"have": 64}, "have"),
+                                         ({"class_mask": 1}, "class mask"), ({"prompt_len": 900}, "prompt_len"),
+                                         ({"room": 3}, "room"), ({"start": 64}, "start")])
+def test_another_question_is_refused(world, fields, word):
+    assert world.one(0, "start", 1, 7) == FOUND
+    error, text = world.one(1, "start", 1, 7, **fields)
+    assert error == errno.EINVAL and "ticket" in text and word in text
+    assert world.one(1, "start", 2, 7) == FOUND  # nothing came of it
+    error, text = world.one(1, "start", 3, 7)
+    assert error == errno.EEXIST and "rank 1" in text
+
+
+def test_bad_confirms(world):
+    assert world.one(0, "confirm", 0)[0] == errno.EINVAL
+    assert world.one(0, "confirm", 7)[0] == errno.ENOENT
+    assert world.one(0, "confirm", 7, 2)[0] == errno.EINVAL
+    assert world.one(0, "start", 1, 7) == FOUND
+    assert world.one(1, "confirm", 7)[0] == errno.EPERM
+    with pytest.raises(Refused) as e:
+        world.scheduler.call("GET_CONFIRM", ticket=ticket(7))
+    assert e.value.errno == errno.EPERM
+    with pytest.raises(Refused) as e:
+        world.scheduler.call("GET_CONFIRM", ticket=ticket(7), reserved=1)
+    assert e.value.errno == errno.EINVAL and "reserved" in e.value.text
+
+
+def test_ranges_must_be_the_same(world):
+    assert world.all("start", 1, 7) == [FOUND] * WORLD
+    world.begin(0, "transfer", 1, 2, 0, 320)
+    world.waiting(1)
+    error, text = world.one(1, "transfer", 1, 2, 0, 384)
+    assert error == errno.EINVAL and "ticket: to: it is 384 here and 320" in text
+    assert world.all("transfer", 1, 2, 0, 320, ranks=[1, 2]) == [[320, 0, True]] * 2
+    assert world.end(0) == [320, 0, True]
+    error, text = world.one(0, "transfer", 1, 3, 320, candidate=1)
+    assert error == errno.EINVAL and "candidate" in text
