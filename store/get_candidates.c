@@ -66,7 +66,8 @@ static void look_at(struct search *s, uint32_t child, uint32_t key, uint16_t pag
 	const struct record_entry *t = &s->space->tables.records[child];
 	struct candidate candidate = { .key = t->endpoint, .consumed = t->consumed, .row = { key, child } };
 
-	if (r->pages || r->parent_page != page || r->state != RECORD_LIVE || !index_record_current(s->space->index, child))
+	if (r->pages || r->parent_page != page || r->state != RECORD_LIVE || !index_record_current(s->space->index, child) ||
+	    layout_is_page_end(s->space->layout, t->consumed))
 		return;
 	if (t->consumed > s->above && t->consumed <= s->most && row_complete(s->space, child, s->found->gates.states))
 		insert(s, &candidate);
