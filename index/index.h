@@ -124,8 +124,8 @@ struct index_config {
 	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
 		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
 	void *news_context;
-	/* Of LIVE records, under the lock, whatever the reason; may only note it and ask index_record_name and
-	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
+	/* Of LIVE records, under the lock, whatever the reason; may only note it and ask index_record_name,
+	 * index_record and index_half of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
 	/* A value of the row at @key went, committed or not; @hash is the key's, of index_prefetch; @empty: it was the last one there. Under the

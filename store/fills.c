@@ -29,7 +29,8 @@ struct fills {
 	uint64_t late;              /* places that wait for a second time, since their record is another one or shorter */
 	uint32_t ttl_ms;
 	uint32_t page;              /* of the first one of the ring: pages before it are to be looked at, from behind; ROW_FIRST */
-	bool stays;                 /* and something of it that is half there has to stay */
+	bool stays;                 /* and it waits again: something of it that is half there has to stay, or came while it was looked at */
+	bool again;                 /* and more of it had been committed when that began */
 	uint32_t sweep, sweep_page; /* record and page that are next */
 };
 
@@ -162,13 +163,20 @@ static void forget(struct fills *f)
 	f->listed[pop(f).record] = 0;
 }
 
+static void begin_look(struct fills *f, uint32_t record)
+{
+	f->page = index_record(f->space->index, record)->pages;
+	f->again = f->listed[record] & AGAIN;
+	f->listed[record] &= (uint16_t)~AGAIN; /* from here on: since then */
+}
+
 /* One page, or the row, of the first one. More of it was committed since: nothing goes. */
 static void look_at(struct fills *f, uint32_t record, uint16_t page)
 {
 	struct index_sink sink = space_sink(f->space);
 	uint32_t values = 0;
 
-	if (f->listed[record] & AGAIN)
+	if (f->again || f->listed[record] & AGAIN)
 		f->stays |= index_half(f->space->index, record, page) != 0;
 	else
 		f->stays |= index_drop_half(f->space->index, record, page, &sink, &values) == INDEX_BUSY;
@@ -193,16 +201,17 @@ static void look(struct fills *f, uint32_t *left)
 		return;
 	}
 	if (f->page == ROW_FIRST) {
-		f->page = r->pages;
+		begin_look(f, fill->record);
 		look_at(f, fill->record, INDEX_PAGE_ROW);
 		--*left;
 	}
 	for (; *left && f->page && r->state != RECORD_FREE; --*left) {
 		if (--f->page < r->pages)
 			look_at(f, fill->record, (uint16_t)f->page);
-		if (f->stays && f->listed[fill->record] & AGAIN)
+		if (f->stays && f->again)
 			f->page = 0; /* one is enough */
 	}
+	f->stays |= f->listed[fill->record] & AGAIN;
 	fill->generation = r->generation;
 	if (f->page && r->state != RECORD_FREE)
 		return;

@@ -5,7 +5,7 @@
  * A call's keys are worked on in chunks of INDEX_STEP_KEYS, across its groups. Of each chunk the map lines are fetched
  * without the lock; then, in one short stay under it, the keys are looked up, what exists is pinned (so that making
  * room cannot evict it), and key by key each wanted value is answered: EXISTS, INFLIGHT, DUPLICATE or a fresh slot.
- * A group that gets no room is undone whole and the chunk is begun again behind it.
+ * A group that gets no room, or whose row lacks its page, is undone whole and the chunk is begun again behind it.
  *
  * The plan pins what its groups name as each begins. What later groups of the chunk name was looked up already, so before
  * anything is evicted it is pinned too, until the stay ends (chunk_hold).
@@ -20,7 +20,7 @@
 #include "store/host_private.h"
 #include "store/seating.h"
 
-enum { CHUNK_DONE, CHUNK_NOROOM };
+enum { CHUNK_DONE, CHUNK_NOROOM, CHUNK_NOPAGES };
 
 /* One stay under the lock. */
 struct chunk {
@@ -34,6 +34,7 @@ struct chunk {
 	uint32_t pinned_to;        /* keys before this one are pinned by the plan */
 	uint32_t held;             /* records pinned for the stay */
 	bool known, holds;         /* some key has a place; what has one is held */
+	bool nopages;              /* the group that is refused lacks the page that its row is to stand at */
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
 	struct index_hit hits[INDEX_STEP_KEYS];
@@ -82,13 +83,15 @@ static int check_group(const struct put_start *call, const struct layout *layout
 
 	if (!g->keys)
 		return why_set(why, EINVAL, "group %u: it has no key", i);
-	if (g->flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY))
+	if (g->flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY | PUT_RUNG))
 		return why_set(why, EINVAL, "group %u: unknown flags 0x%x", i, g->flags);
 	if (g->reserved)
 		return why_set(why, EINVAL, "group %u: reserved is %u, not 0", i, g->reserved);
 	if (!g->class_mask || g->class_mask & ~call->class_mask)
 		return why_set(why, EINVAL, "group %u: class mask 0x%x is empty or no part of the call's 0x%x", i, g->class_mask,
 			       call->class_mask);
+	if (g->flags & PUT_RUNG && !(g->class_mask & rows))
+		return why_set(why, EINVAL, "group %u: RUNG takes a row; class mask 0x%x has no state class", i, g->class_mask);
 	if (g->flags & PUT_ROW_ONLY) {
 		if (g->keys != 1 || g->class_mask & ~rows)
 			return why_set(why, EINVAL, "group %u: ROW_ONLY takes one key and state classes only; it has %u keys and "
@@ -640,12 +643,56 @@ static uint32_t group_row_home(struct chunk *k, const struct put_group *g)
 	return record;
 }
 
+/* Under the lock: is the group's row to stand at the end of a page that has no value, and of which nobody is writing one? */
+static bool lacks_page(const struct chunk *k, const struct put_group *g)
+{
+	const struct key *key = &k->call->previous;
+	struct index_hit hit;
+
+	if (!(g->flags & PUT_ROW_ONLY) || !layout_is_page_end(k->layout, g->consumed))
+		return false;
+	index_lookup(k->space->index, key, 1, ~0u, &hit);
+	return hit.record == INDEX_NONE || !index_page_has_value(k->space->index, hit.record, hit.page);
+}
+
+/* Under the lock: has the row of @record any value? */
+static bool row_begun(const struct chunk *k, uint32_t record)
+{
+	for (uint32_t mask = k->layout->state_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
+
+		for (uint32_t s = 0; s < k->layout->class[c].shares; s++)
+			if (index_value(k->space->index, record, INDEX_PAGE_ROW, layout_column(k->layout, c, s), NULL) != INDEX_NONE)
+				return true;
+	}
+	return false;
+}
+
+/* Under the lock: values of the row at the group's endpoint have got slots. */
+static void row_taken(struct chunk *k, const struct put_group *g, uint32_t record, bool first)
+{
+	const struct key *key = &k->call->previous;
+	struct record_entry *t = &k->space->tables.records[record];
+	uint64_t hash;
+
+	if (g->flags & PUT_RUNG)
+		__atomic_store_n(&t->flags, t->flags | RECORD_RUNG, __ATOMIC_RELEASE);
+	k->space->stats.rows_put += first;
+	if (!demands_any(k->space->demands))
+		return;
+	index_prefetch(k->space->index, key, 1, &hash);
+	demands_taking(k->space->demands, key, hash);
+}
+
 /* Under the lock: the row of the group at its endpoint, after its pages. */
 static int group_row(struct chunk *k, const struct put_group *g)
 {
 	struct put_start *call = k->call;
-	uint32_t record = INDEX_NONE;
+	uint32_t record = INDEX_NONE, before = k->plan->values.count;
+	bool first = false;
 
+	if (lacks_page(k, g))
+		return CHUNK_NOPAGES;
 	for (uint32_t c = call->page_classes; c < call->classes; c++) {
 		struct put_class *class = &call->class[c];
 		uint64_t answer;
@@ -654,16 +701,20 @@ static int group_row(struct chunk *k, const struct put_group *g)
 			class->answers[call->group] = PUT_ANSWER_NONE;
 			continue;
 		}
-		if (record == INDEX_NONE)
+		if (record == INDEX_NONE) {
 			record = group_row_home(k, g);
-		if (record == INDEX_NONE)
-			return CHUNK_NOROOM;
+			if (record == INDEX_NONE)
+				return CHUNK_NOROOM;
+			first = !row_begun(k, record);
+		}
 		answer = put_value(k, g, class, record, INDEX_PAGE_ROW, &call->previous);
 		if (answer == PUT_ANSWER_NONE)
 			return CHUNK_NOROOM;
 		class->answers[call->group] = answer;
 	}
 	close_run(k);
+	if (k->plan->values.count > before)
+		row_taken(k, g, record, first);
 	return CHUNK_DONE;
 }
 
@@ -770,7 +821,10 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			call->in_group++;
 		}
 		if (call->in_group == g->keys) {
-			if (group_close(k, g)) {
+			int r = group_close(k, g);
+
+			k->nopages = r == CHUNK_NOPAGES;
+			if (r) {
 				*noroom = true;
 				return i;
 			}
@@ -792,12 +846,14 @@ static void group_refused(struct chunk *k)
 	if (group->status == PUT_OK) {
 		lock_take(&k->space->lock);
 		close_run(k);
-		k->space->stats.put_noroom++;
-		space_refused(k->space, call->session->number);
+		if (!k->nopages) {
+			k->space->stats.put_noroom++;
+			space_refused(k->space, call->session->number);
+		}
 		lock_drop(&k->space->lock);
 		group_ends_here(plan, group);
 		call->new_values -= group->values - GROUP_FROM(plan, call->group, values);
-		put_group_undo(k->call->session, plan, call->group, PUT_NOROOM, NULL);
+		put_group_undo(k->call->session, plan, call->group, k->nopages ? PUT_NOPAGES : PUT_NOROOM, NULL);
 	}
 	answer_keys(call, first, g->keys, PUT_ANSWER_NONE);
 	answer_rows(call, PUT_ANSWER_NONE);
@@ -862,6 +918,7 @@ int put_start_step(struct put_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		k.new_values = 0;
+		k.nopages = false;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
 		stale = put_plan_stale(call->p, space);
 		if (!over && !stale) {

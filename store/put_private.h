@@ -8,7 +8,7 @@
  *          OK -> PENDING -> COMMITTED | LOST   PUT_COMMIT of a WHOLE group that leans on another plan's key
  *          OK | PENDING -> ABORTED             PUT_ABORT
  *          OK | PENDING -> LOST                the session ended, or fill_ttl passed
- *          NOROOM, TOOBIG                      nothing was kept: ended from the start
+ *          NOROOM, TOOBIG, NOPAGES             nothing was kept: ended from the start
  */
 #ifndef PREFIXFS_STORE_PUT_PRIVATE_H
 #define PREFIXFS_STORE_PUT_PRIVATE_H

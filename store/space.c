@@ -124,80 +124,6 @@ int space_memory_new(struct space *space, struct why *why)
 	return 0;
 }
 
-/* Tokens that the ready and coming grants of (class, share) hold values for: what the floor is shared out by. */
-static uint64_t coverage(const struct space *space, uint32_t class_index, uint32_t share, uint64_t slots)
-{
-	const struct layout *layout = space->layout;
-	uint64_t every = layout_is_row(layout, class_index) ?
-				 layout->interval ? layout->interval : LAYOUT_INTERVAL :
-				 (uint64_t)layout->class[class_index].every_pages * layout->page_tokens;
-
-	return slots * every + share; /* equal ones in order */
-}
-
-/* The least floor that is not refused: a grant of each (class, share). */
-static uint64_t least_floor(const struct space *space)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t c = 0; c < space->layout->classes; c++)
-		for (uint32_t s = 0; s < space->layout->class[c].shares; s++)
-			bytes += slots_grant_bytes(space->slots, c, s);
-	return bytes;
-}
-
-int space_cut_floor(struct space *space, struct why *why)
-{
-	const struct layout *layout = space->layout;
-	uint64_t slots[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES] = { 0 };
-	uint64_t left = space->floor_bytes > space->granted_bytes ? space->floor_bytes - space->granted_bytes : 0;
-	bool fresh = !space->granted_bytes;
-	struct slots_grant grant;
-	uint32_t id;
-
-	for (id = 0; id < slots_grant_limit(space->slots); id++)
-		if (slots_grant_get(space->slots, id, &grant))
-			slots[grant.class_index][grant.share] += grant.slots;
-
-	for (;;) {
-		uint32_t class_index = 0, share = 0;
-		uint64_t least = UINT64_MAX, bytes;
-		int r;
-
-		for (uint32_t c = 0; c < layout->classes; c++)
-			for (uint32_t s = 0; s < layout->class[c].shares; s++)
-				if (coverage(space, c, s, slots[c][s]) < least) {
-					least = coverage(space, c, s, slots[c][s]);
-					class_index = c;
-					share = s;
-				}
-		bytes = slots_grant_bytes(space->slots, class_index, share);
-		if (bytes > left) {
-			if (fresh && slots[class_index][share] == 0)
-				return why_set(why, EINVAL, "namespace %s: a floor of %llu bytes is too small: class %s needs a "
-					       "grant of %llu and %llu are left; one of each is %llu together", space->name,
-					       (unsigned long long)space->floor_bytes, layout->class[class_index].name,
-					       (unsigned long long)bytes, (unsigned long long)left,
-					       (unsigned long long)least_floor(space));
-			return 0;
-		}
-		if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
-			return 0; /* others hold more than their floors: the rest is granted when it is asked for */
-		r = slots_grant_begin(space->slots, class_index, share, TABLES_NONE, &id);
-		if (r)
-			budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
-		if (r == SLOTS_E_FULL)
-			return 0;
-		if (r)
-			return why_set(why, -r, "namespace %s: no memory for a grant", space->name);
-		slots_grant_get(space->slots, id, &grant);
-		slots[class_index][share] += grant.slots;
-		space->granted_bytes += bytes;
-		space->stats.grants_begun++;
-		left -= bytes;
-	}
-}
-
 void space_look_ahead(struct space *space)
 {
 	struct index_mark mark = index_mark(space->index);
@@ -233,6 +159,8 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 
 	if (space->tiering)
 		tiering_lost(space->tiering, what, record, other);
+	if (what == INDEX_JOINED && space->fills && index_half(space->index, record, INDEX_PAGE_ROW))
+		fills_note(space->fills, record); /* it was noted of the other one */
 }
 
 /* For index_config.row_gone. */
@@ -288,7 +216,7 @@ int space_index_new(struct space *space, const struct ranges *ranges, struct why
 		.gone_context = space,
 		.news = space->host->config.events.note ? space_news : NULL,
 		.news_context = space,
-		.lost = ranges->places ? space_lost : NULL,
+		.lost = ranges->places || space->layout->shared ? space_lost : NULL,
 		.lost_context = space,
 		.row_gone = space->layout->row_columns ? space_row_gone : NULL,
 		.row_gone_context = space,

@@ -4,6 +4,8 @@
  */
 #include "tests/unit/store_fixture.h"
 
+#include <pthread.h>
+
 #include "store/manage.h"
 
 #define MIB (1ull << 20)
@@ -264,6 +266,7 @@ static void a_number_is_used_again(void **state)
 	end(2);
 }
 
+/* The list is lost, and made anew from what is there. */
 static void sweep(void)
 {
 	struct why why = WHY_INIT;
@@ -273,6 +276,25 @@ static void sweep(void)
 	second(1000);
 	while (fills_sweep(f.space->fills))
 		;
+}
+
+/* The maintainer does so once, where an adoption or a restart says so. */
+static void the_maintainer_sweeps(void **state)
+{
+	struct why why = WHY_INIT;
+
+	(void)state;
+	begin(CLASS_KV, 2);
+	stored(0, 1, 0, 4, KV, 0);
+	fills_free(&f.space->fills);
+	assert_int_equal(fills_new(f.space, &f.space->fills, &why), 0);
+	host_maintain(f.host);
+	assert_int_equal(filling(), 0);
+	f.space->fills_sweep = true;
+	host_maintain(f.host);
+	assert_int_equal(filling(), 1);
+	assert_false(f.space->fills_sweep);
+	end(2);
 }
 
 /* What is there after an adoption is as if it had just been committed. */
@@ -328,6 +350,53 @@ static void abandoned_at_once(void **state)
 	end(2);
 }
 
+/* Two ranks put the same chains, each leaving some out, while time passes quickly. */
+static void *putting(void *context)
+{
+	static struct put_result results[2];
+	uint32_t r = *(uint32_t *)context, status;
+	uint64_t mine = (r + 1) * 1000000ull, seed = 88172645463325252ull + r;
+
+	for (uint32_t i = 0; i < 600; i++) {
+		uint64_t chain = 1 + i % 40;
+		uint32_t pages = 1 + seed % 12;
+		struct why why = WHY_INIT;
+
+		seed ^= seed << 13;
+		seed ^= seed >> 7;
+		seed ^= seed << 17;
+		assert(!put_chain(rank[r], ++mine, chain, 0, pages, seed % 3 ? KV | STATE : KV, 0, &results[r]));
+		assert(results[r].status[0] != PUT_OK || !end_run(rank[r], mine, seed % 8 > 0, 0, 1, &status, NULL, &why));
+	}
+	return NULL;
+}
+
+static void beside_puts(void **state)
+{
+	uint32_t ranks[2] = { 0, 1 };
+	pthread_t threads[2];
+	uint64_t now = 1;
+
+	(void)state;
+	begin(CLASS_KV "," CLASS_STATE, 2);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, putting, &ranks[i]), 0);
+	for (; now < 5000; now++) {
+		second(now);
+		if (now % 100 == 0)
+			while (fills_sweep(f.space->fills))
+				;
+	}
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	for (unsigned i = 0; i < 3; i++)
+		second(now += 60);
+	assert_int_equal(filling(), 0);
+	sweep();
+	assert_int_equal(filling(), 0); /* nothing is half there */
+	end(2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -341,7 +410,9 @@ int main(void)
 		cmocka_unit_test(in_several_stays),
 		cmocka_unit_test(a_number_is_used_again),
 		cmocka_unit_test(after_an_adoption),
+		cmocka_unit_test(the_maintainer_sweeps),
 		cmocka_unit_test(abandoned_at_once),
+		cmocka_unit_test(beside_puts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
