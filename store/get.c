@@ -104,7 +104,7 @@ struct found *found_begin(struct found *f, uint32_t keys)
 	if (!f)
 		return NULL;
 	f->keys = keys;
-	f->intact = f->columns = f->run_count = f->row_count = 0;
+	f->intact = f->columns = f->run_count = f->row_count = f->candidates = 0;
 	f->dense_len = f->would_len = f->demand = 0;
 	if (bits_clear(&f->hits, keys) && bits_clear(&f->restorable, keys) && bits_clear(&f->grouped, keys))
 		return f;
@@ -132,6 +132,7 @@ void handle_begin(struct handle *h, const struct found *found)
 {
 	h->found = found;
 	h->boundary = INDEX_NONE;
+	h->candidate = 0;
 	h->next = found->first;
 	h->run_at = 0;
 	h->entries.count = h->row_slots.count = h->kept.count = 0;
@@ -456,6 +457,7 @@ static void settle_depths(struct get_start *call, struct found *f, uint32_t woul
 	struct key key;
 	uint64_t hash;
 
+	get_candidates(call, hit);
 	f->would_len = would == INDEX_NONE ? hit : f->start + (uint64_t)(would + 1) * page;
 	if (f->would_len < hit)
 		f->would_len = hit;
@@ -547,11 +549,12 @@ static void note_missing_rows(struct get_start *call, uint64_t *noted)
 	const struct handle *h = call->h;
 	const struct found *f = h->found;
 
-	for (uint32_t i = 0; i < f->row_count; i++)
+	for (uint32_t i = 0; i < f->row_count + f->candidates; i++)
 		for (uint32_t c = 0; c < layout->classes; c++)
 			if (f->class_mask >> c & 1 && layout_is_row(layout, c))
-				note_missing(call, index_value(s->space->index, f->rows[i].record, INDEX_PAGE_ROW,
-							       layout_column(layout, c, s->share[c]), NULL), noted);
+				note_missing(call, index_value(s->space->index,
+							       i < f->row_count ? f->rows[i].record : f->candidate[i - f->row_count].row.record,
+							       INDEX_PAGE_ROW, layout_column(layout, c, s->share[c]), NULL), noted);
 }
 
 /* Under the lock: where number @i of the handle's entries is now; with a disk tier it may have moved since it was looked up, and its
@@ -644,12 +647,28 @@ static void tell_found(struct get_start *call, const struct found *f)
 	call->first_miss_index = f->intact < f->keys ? f->intact : INDEX_NONE;
 	call->all_hit = f->intact == f->keys;
 	call->hit_count = f->hit_count;
-	call->handle_live = f->deepest != INDEX_NONE;
+	call->handle_live = f->reach != INDEX_NONE;
 	call->transferable_len = f->deepest == INDEX_NONE ? call->have > call->start ? call->have : call->start :
 							    f->start + (uint64_t)(f->deepest + 1) * page;
 	call->dense_len = f->dense_len;
 	call->would_len = f->would_len;
 	call->demand = f->demand;
+}
+
+/* What there is to be moved up to the deepest boundary. */
+static void tell_cost(struct get_start *call, uint32_t deepest)
+{
+	struct handle *h = call->h;
+
+	call->bytes = call->disk_bytes = call->disk_us = 0;
+	if (deepest == INDEX_NONE)
+		return;
+	if (call->session->space->tiering)
+		get_estimate(call, deepest);
+	else
+		call->bytes = handle_bytes(call, call->session->space->layout, deepest);
+	h->holding.values = h->holding.sized = deepest + 1 - h->found->first;
+	h->holding.bytes = call->bytes + call->disk_bytes;
 }
 
 void get_start_answer(struct get_start *call)
@@ -660,9 +679,10 @@ void get_start_answer(struct get_start *call)
 
 	get_start_stop_waiting(call);
 	tell_found(call, h->found);
-	call->bytes = call->disk_bytes = call->disk_us = 0;
-	call->missing_count = call->candidate_count = 0;
+	call->missing_count = 0;
 	list_wanted(call, h->found);
+	get_tell_candidates(call);
+	tell_cost(call, deepest);
 	if (!call->handle_live) {
 		session_drop(s, &h->holding, 0);
 		handle_idle(s, h);
@@ -670,14 +690,8 @@ void get_start_answer(struct get_start *call)
 		handle_retire(s, h);
 		return;
 	}
-	if (s->space->tiering)
-		get_estimate(call, deepest);
-	else
-		call->bytes = handle_bytes(call, s->space->layout, deepest);
-	h->holding.values = h->holding.sized = deepest + 1 - h->found->first;
-	h->holding.bytes = call->bytes + call->disk_bytes;
-	list_missing(call, deepest);
-	if (s->space->tiering && !call->no_ahead)
+	list_missing(call, h->found->reach);
+	if (s->space->tiering && !call->no_ahead && deepest != INDEX_NONE)
 		get_look_ahead(call, deepest);
 	handle_idle(s, h);
 	session_unclaim(s, &h->holding);
@@ -691,7 +705,8 @@ static void get_start_finish(struct get_start *call)
 
 	settle_depths(call, f, settle_groups(call, f));
 	f->hit_count = call->hit_count;
-	count_call(call, handle_release_behind(call->session, h, f->deepest == INDEX_NONE ? 0 : f->deepest + 1));
+	f->reach = f->candidates && f->candidate[0].row.key + 1 > f->deepest + 1 ? f->candidate[0].row.key : f->deepest;
+	count_call(call, handle_release_behind(call->session, h, f->reach + 1));
 	if (h->seat.ticket)
 		get_ticket_decide(call);
 	get_start_answer(call);
@@ -774,7 +789,7 @@ int get_start_step(struct get_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		over = s->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
-		full = call->leads && !ticket_room(space->tickets, found->run_count + found->row_count + 2 * INDEX_STEP_KEYS);
+		full = call->leads && !ticket_room(space->tickets, found_pins(found) + 2 * INDEX_STEP_KEYS);
 		wait = false;
 		if (!over && !full)
 			call->key += chunk_work(&k, &wait);

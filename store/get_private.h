@@ -36,6 +36,15 @@ struct ahead {
 	struct load_name name;
 };
 
+/* A row within the page behind that of row.key. */
+struct candidate {
+	struct key key; /* of the endpoint */
+	uint64_t consumed;
+	struct row_pin row;
+};
+
+#define FOUND_CANDIDATES 16u /* as PFS_MAX_CANDIDATES */
+
 /* What a look-up found. Its handle's own, and changed by its transfers; or a ticket's, with all its handles, and constant then. */
 struct found {
 	struct found *next;     /* of those that are kept for reuse */
@@ -57,6 +66,9 @@ struct found {
 	uint32_t run_count, run_capacity;
 	struct row_pin *rows;
 	uint32_t row_count, row_capacity;
+	struct candidate candidate[FOUND_CANDIDATES]; /* each with a pin; deepest first */
+	uint32_t candidates;
+	uint32_t reach;         /* last key that a boundary or a candidate needs; INDEX_NONE: there is none */
 	/* what GET_START answers */
 	uint32_t deepest;       /* key whose end is the deepest restorable boundary on a group boundary; INDEX_NONE: there is none */
 	uint32_t prefix_hit_groups, first_miss_group_index;
@@ -70,6 +82,7 @@ struct handle {
 	struct found *own;      /* filled by a look-up; NULL where a ticket has taken it */
 	struct ticket_seat seat;
 	uint32_t boundary;      /* key whose end is the boundary, INDEX_NONE = not chosen */
+	uint32_t candidate;     /* 1 + the number of the one that was chosen with it; 0: none */
 	uint32_t next;          /* key that the next range may begin at */
 	uint32_t run_at;        /* runs before it were moved to plans */
 	struct vec32 entries;   /* [key - first][column], INDEX_NONE where `every` has no value */
@@ -140,9 +153,11 @@ static inline const struct run *handle_run(const struct handle *h, uint32_t key,
 	return *run < f->run_count && f->runs[*run].first <= key ? &f->runs[*run] : NULL;
 }
 
-/* Gives the pins of runs [from, run_count) that begin at or behind @key back, and shortens the list; the same for rows.
+/* Gives the pins of runs [from, run_count) that begin at or behind @key back, and shortens the list; the same for rows. (Candidates have
+ * handle_release_candidates.)
  * In steps under the lock, which is not held. Returns the keys that were released. */
 uint32_t handle_release_behind(struct session *session, struct handle *handle, uint32_t key);
+void handle_release_candidates(struct session *session, struct handle *handle);
 /* Gives every pin back. */
 void handle_release_all(struct session *session, struct handle *handle);
 /* Gives the slots that a plan holds back. In steps under the lock, which is not held. */
@@ -184,7 +199,10 @@ void handle_leave(struct session *session, struct handle *handle, bool keep);
 
 /* Where the answers for a class of the mask begin. */
 uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_index);
-const struct row_pin *handle_row(const struct handle *handle, uint32_t key); /* NULL: none stands there */
+/* The row at the end of @key's page, or of the candidate that was chosen. NULL: none stands there. */
+const struct row_pin *handle_row(const struct handle *handle, uint32_t key);
+/* Tokens at the end of the range when keys before @key are delivered, the row included with the last. */
+uint64_t transfer_position(const struct get_transfer *call, uint32_t key);
 /* Keys before *key can be delivered by this rank: *key, those that all deliver. Without a ticket nothing changes. 0; STEP_WAIT; EINVAL:
  * another range than the others', the caller undoes. */
 int transfer_gate(struct get_transfer *call, uint32_t *key, struct why *why);
@@ -203,6 +221,16 @@ void transfer_tiers_undo(struct get_transfer *call);
 void handle_detach(struct session *session, struct handle *handle, uint32_t key);
 /* Gives all that a handle has of the disk tier's back. */
 void handle_tiers_end(struct session *session, struct handle *handle);
+
+/* ---- get_candidates.c ----------------------------------------------------------------------------------------------------- */
+
+/* Into the handle's own found: at most FOUND_CANDIDATES, behind @hit tokens. No lock held. */
+void get_candidates(struct get_start *call, uint64_t hit);
+void get_tell_candidates(struct get_start *call);
+static inline uint32_t found_pins(const struct found *f)
+{
+	return f->run_count + f->row_count + f->candidates;
+}
 
 /* ---- get_ahead.c ------------------------------------------------------------------------------------------------------ */
 

@@ -63,7 +63,7 @@ static void find_entries(struct get_start *call, uint32_t *run)
 	struct space *space = call->session->space;
 	struct handle *h = call->h;
 	const struct found *f = h->found;
-	uint32_t end = f->deepest - call->key >= INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : f->deepest + 1;
+	uint32_t end = f->reach - call->key >= INDEX_STEP_KEYS ? call->key + INDEX_STEP_KEYS : f->reach + 1;
 
 	for (; call->key < end; call->key++) {
 		const struct run *at = handle_run(h, call->key, run);
@@ -85,7 +85,7 @@ static int join(struct get_start *call, struct why *why)
 	const struct found *f = call->h->found;
 	uint32_t stop = call->key + PUT_STEP_KEYS, run = 0;
 
-	while (f->deepest != INDEX_NONE && call->key <= f->deepest && call->key < stop) {
+	while (f->reach != INDEX_NONE && call->key <= f->reach && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
 			get_start_undo(call);
 			return why_set(why, ESHUTDOWN, "the session has ended");
@@ -98,7 +98,7 @@ static int join(struct get_start *call, struct why *why)
 		find_entries(call, &run);
 		lock_drop(&space->lock);
 	}
-	if (f->deepest != INDEX_NONE && call->key <= f->deepest)
+	if (f->reach != INDEX_NONE && call->key <= f->reach)
 		return STEP_MORE;
 	get_start_answer(call);
 	return 0;
@@ -199,7 +199,7 @@ void get_ticket_decide(struct get_start *call)
 	struct handle *h = call->h;
 
 	lock_take(&s->space->lock);
-	s->pins -= h->own->run_count + h->own->row_count;
+	s->pins -= found_pins(h->own);
 	ticket_decided(s->space->tickets, &h->seat, h->own);
 	lock_drop(&s->space->lock);
 	h->own = NULL;

@@ -145,7 +145,7 @@ static void deliver(struct get_into *call, uint32_t end)
 	struct session *s = t->session;
 
 	t->end = end;
-	t->to = t->h->found->start + (uint64_t)end * s->space->layout->page_tokens;
+	t->to = transfer_position(t, end);
 	t->spent = end == t->first;
 	count_delivered(call);
 	import_count(s, call->to, t->bytes);

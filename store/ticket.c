@@ -288,6 +288,8 @@ static void unpin_some(struct tickets *t, struct live *live)
 		space_unpin(t->space, f->runs[--f->run_count].record);
 	for (; f && f->row_count && left; left--)
 		space_unpin(t->space, f->rows[--f->row_count].record);
+	for (; f && f->candidates && left; left--)
+		space_unpin(t->space, f->candidate[--f->candidates].row.record);
 	t->space->stats.ticket_pins -= INDEX_STEP_KEYS - left;
 	space_room(t->space);
 }
@@ -304,7 +306,7 @@ void tickets_drain(struct tickets *t)
 		if (live) {
 			unpin_some(t, live);
 			unpinned = true;
-			if (!live->found || !(live->found->run_count + live->found->row_count)) {
+			if (!live->found || !found_pins(live->found)) {
 				struct ticket *k = live->ticket;
 
 				t->draining = live->next_draining;
@@ -429,7 +431,7 @@ void ticket_decided(struct tickets *t, const struct ticket_seat *seat, struct fo
 	k->state = DECIDED;
 	k->live->found = found;
 	k->used_ns = clock_now_ns();
-	t->space->stats.ticket_pins += found->run_count + found->row_count;
+	t->space->stats.ticket_pins += found_pins(found);
 	t->space->stats.tickets_decided++;
 	space_committed(t->space);
 }
@@ -831,7 +833,7 @@ void tickets_check(const struct tickets *t)
 	for (uint32_t i = 0; i < TICKETS_MAX; i++)
 		if (t->live[i]) {
 			live++;
-			pins += t->live[i]->found ? t->live[i]->found->run_count + t->live[i]->found->row_count : 0;
+			pins += t->live[i]->found ? found_pins(t->live[i]->found) : 0;
 		}
 	if (listed != undecided + ended || ended != t->remembered || live != TICKETS_MAX - t->live_free_count ||
 	    undecided != t->space->stats.tickets || pins != t->space->stats.ticket_pins)

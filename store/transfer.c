@@ -57,10 +57,26 @@ uint32_t handle_release_behind(struct session *s, struct handle *h, uint32_t key
 	return released;
 }
 
+void handle_release_candidates(struct session *s, struct handle *h)
+{
+	struct found *f = h->own;
+
+	if (!f->candidates)
+		return;
+	lock_take(&s->space->lock); /* FOUND_CANDIDATES at most */
+	while (f->candidates)
+		session_unpin(s, f->candidate[--f->candidates].row.record);
+	space_room(s->space);
+	lock_drop(&s->space->lock);
+	space_retire(s->space);
+}
+
 void handle_release_all(struct session *s, struct handle *h)
 {
-	if (handle_has_own(h))
+	if (handle_has_own(h)) {
+		handle_release_candidates(s, h);
 		handle_release_behind(s, h, 0);
+	}
 	if (s->space->tiering)
 		handle_tiers_end(s, h);
 }
@@ -132,19 +148,46 @@ void get_plan_destroy(struct holding *holding)
 
 /* ---- GET_TRANSFER ------------------------------------------------------------------------------------------------- */
 
-static int check_range(struct get_transfer *call, const struct handle *h, struct why *why)
+/* The boundary is a candidate's, within the page behind the last. */
+static int check_candidate(struct get_transfer *call, const struct handle *h, struct why *why)
+{
+	const struct found *f = h->found;
+
+	if (call->candidate > f->candidates)
+		return why_set(why, EINVAL, "candidate: %u; handle %llu has %u", call->candidate, (unsigned long long)call->handle,
+			       f->candidates);
+	if (call->boundary != f->candidate[call->candidate - 1].consumed)
+		return why_set(why, EINVAL, "boundary: %llu tokens; candidate %u stands at %llu", (unsigned long long)call->boundary,
+			       call->candidate, (unsigned long long)f->candidate[call->candidate - 1].consumed);
+	call->last = f->candidate[call->candidate - 1].row.key;
+	return 0;
+}
+
+static int check_boundary(struct get_transfer *call, const struct handle *h, struct why *why)
 {
 	const struct found *f = h->found;
 	uint32_t page = call->session->space->layout->page_tokens;
 	uint64_t end = f->start + (uint64_t)f->keys * page;
 
-	if (call->candidate)
-		return why_set(why, EINVAL, "candidate: %u; handle %llu has 0", call->candidate, (unsigned long long)call->handle);
 	if (call->boundary <= f->start || call->boundary > end || (call->boundary - f->start) % page ||
 	    !bit_get(&f->grouped, (uint32_t)((call->boundary - f->start) / page) - 1))
 		return why_set(why, EINVAL, "boundary: %llu tokens is no restorable boundary of handle %llu on a group boundary",
 			       (unsigned long long)call->boundary, (unsigned long long)call->handle);
 	call->last = (uint32_t)((call->boundary - f->start) / page) - 1;
+	return 0;
+}
+
+static int check_range(struct get_transfer *call, struct handle *h, struct why *why)
+{
+	const struct found *f = h->found;
+	uint32_t page = call->session->space->layout->page_tokens;
+	int r;
+
+	if (h->boundary != INDEX_NONE && h->candidate != call->candidate)
+		return why_set(why, EINVAL, "candidate: %u; the handle's first transfer named %u", call->candidate, h->candidate);
+	r = call->candidate ? check_candidate(call, h, why) : check_boundary(call, h, why);
+	if (r)
+		return r;
 	if (h->boundary != INDEX_NONE && h->boundary != call->last)
 		return why_set(why, EINVAL, "boundary: %llu tokens; the handle's first transfer named %llu",
 			       (unsigned long long)call->boundary,
@@ -152,13 +195,24 @@ static int check_range(struct get_transfer *call, const struct handle *h, struct
 	if (call->from < f->start || (call->from - f->start) % page || (call->from - f->start) / page < h->next)
 		return why_set(why, EINVAL, "from: %llu tokens is within a page or before %llu, where this range may begin",
 			       (unsigned long long)call->from, (unsigned long long)(f->start + (uint64_t)h->next * page));
-	if (call->to <= call->from || call->to > call->boundary || (call->to - f->start) % page)
+	if (call->to <= call->from || call->to > call->boundary || ((call->to - f->start) % page && call->to != call->boundary))
 		return why_set(why, EINVAL, "to: %llu tokens is within a page, or not behind %llu, or over the boundary %llu",
 			       (unsigned long long)call->to, (unsigned long long)call->from,
 			       (unsigned long long)call->boundary);
 	call->first = (uint32_t)((call->from - f->start) / page);
-	call->end = (uint32_t)((call->to - f->start) / page);
+	call->end = call->to == call->boundary ? call->last + 1 : (uint32_t)((call->to - f->start) / page);
+	if (call->first >= call->end)
+		return why_set(why, EINVAL, "from: %llu tokens; the row at %llu is delivered with the page before it", (unsigned long long)call->from,
+			       (unsigned long long)call->boundary);
+	h->candidate = call->candidate;
 	return 0;
+}
+
+uint64_t transfer_position(const struct get_transfer *call, uint32_t key)
+{
+	if (key == call->last + 1 && call->asked_to == call->boundary)
+		return call->boundary;
+	return call->h->found->start + (uint64_t)key * call->session->space->layout->page_tokens;
 }
 
 static int check_offsets(struct get_transfer *call, const struct handle *h, struct why *why)
@@ -468,8 +522,7 @@ int transfer_gate(struct get_transfer *call, uint32_t *key, struct why *why)
 	if (!call->h->seat.ticket || call->decided)
 		return 0;
 	lock_take(&s->space->lock);
-	r = ticket_deliver(s->space->tickets, &call->h->seat, &range, call->h->found->start + (uint64_t)*key * page, call->deadline_ns,
-			   &all, why);
+	r = ticket_deliver(s->space->tickets, &call->h->seat, &range, transfer_position(call, *key), call->deadline_ns, &all, why);
 	if (r == STEP_WAIT)
 		gate_wait(call);
 	else
@@ -558,6 +611,8 @@ const struct row_pin *handle_row(const struct handle *h, uint32_t key)
 {
 	const struct found *f = h->found;
 
+	if (h->candidate)
+		return &f->candidate[h->candidate - 1].row;
 	for (uint32_t i = f->row_count; i--;)
 		if (f->rows[i].key == key)
 			return &f->rows[i];
@@ -567,10 +622,15 @@ const struct row_pin *handle_row(const struct handle *h, uint32_t key)
 /* The row's pin passes to the plan; the rows before it are no longer wanted. */
 static void move_row(struct get_transfer *call)
 {
-	struct found *f = call->h->own;
+	struct handle *h = call->h;
+	struct found *f = h->own;
 
-	if (f->row_count && f->rows[f->row_count - 1].key == call->last)
+	if (h->candidate) {
+		vec32_push(&call->p->pins, f->candidate[h->candidate - 1].row.record);
+		f->candidate[h->candidate - 1] = f->candidate[--f->candidates];
+	} else if (f->row_count && f->rows[f->row_count - 1].key == call->last) {
 		vec32_push(&call->p->pins, f->rows[--f->row_count].record);
+	}
 }
 
 static void pin_shared_row(struct get_transfer *call)
@@ -604,6 +664,8 @@ static void take_pins(struct get_transfer *call)
 
 	if (h->boundary == INDEX_NONE) {
 		h->boundary = call->last;
+		if (own && !h->candidate)
+			handle_release_candidates(call->session, h);
 		if (own)
 			handle_release_behind(call->session, h, call->last + 1);
 	}
@@ -666,7 +728,7 @@ void transfer_finish(struct get_transfer *call)
 static int finish_good(struct get_transfer *call)
 {
 	call->end = call->good;
-	call->to = call->h->found->start + (uint64_t)call->good * call->session->space->layout->page_tokens;
+	call->to = transfer_position(call, call->good);
 	call->spent = call->good == call->first;
 	transfer_finish(call);
 	return 0;
@@ -702,7 +764,7 @@ int get_transfer_step(struct get_transfer *call, struct why *why)
 	}
 	if (ok && call->key < call->good)
 		return STEP_MORE;
-	if (ok && call->good == call->end && call->to == call->boundary && call->h->found->row_count) {
+	if (ok && call->good == call->end && call->to == call->boundary && call->h->found->gates.states) {
 		const struct row_pin *row = handle_row(call->h, call->last);
 
 		lock_take(&space->lock);

@@ -490,7 +490,6 @@ static int deliver(struct get_transfer *call, struct why *why)
 {
 	struct session *s = call->session;
 	struct handle *h = call->h;
-	const struct found *f = h->found;
 	uint32_t grant = 0;
 
 	if (!answer_pages(call, &grant) || !answer_rows(call, &grant))
@@ -506,7 +505,7 @@ static int deliver(struct get_transfer *call, struct why *why)
 	handle_detach(s, h, call->settled);
 	stop_waiting(call);
 	call->end = call->settled;
-	call->to = f->start + (uint64_t)call->settled * s->space->layout->page_tokens;
+	call->to = transfer_position(call, call->settled);
 	call->spent = call->settled == call->first;
 	transfer_finish(call);
 	return 0;
