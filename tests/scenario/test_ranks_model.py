@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODEL = os.path.join(ROOT, "tests/model/ranks_model.py")
 OPERATIONS = int(os.environ.get("PREFIXFS_MODEL_OPERATIONS", "20000"))
 # What the store does not do yet.
-TODAY = "candidates,nopages,ladder"
+TODAY = "nopages,ladder"
 
 
 @pytest.mark.limit(60 + OPERATIONS // 1000)
