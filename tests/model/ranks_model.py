@@ -104,7 +104,7 @@ class Cache:
                            (b % self.interval == 0 or key in self.demands) and not self.row(key, mask)],
                 "candidates": [key for _, key in sorted(((-tokens, key) for b, _, ok, _ in seen if ok
                                for key, tokens in self.inner.get(path[b // self.page - 1], {}).items()
-                               if hit < tokens <= most and self.row(key, mask)), key=repr)][:16]}, \
+                               if hit < tokens and (not limit or tokens <= limit) and self.row(key, mask)), key=lambda c: (c[0], repr(c[1])))][:16]}, \
             [key for b, key in self.ends(path) if have < b <= hit]
 
     # ---- the funnel
