@@ -875,6 +875,31 @@ static void do_ticket(const json_t *arguments, const json_t *expected)
 		do_leave(i);
 }
 
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
+/* The funnel at the end of a world. */
+static void compare_counts(const json_t *expected)
+{
+	struct space_report r;
+	json_t *is;
+
+	space_report(w.space, &r);
+	is = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)r.stats.requests, "dense",
+		(json_int_t)r.stats.dense_hit_tokens, "hit", (json_int_t)r.stats.hit_tokens, "checkpoint",
+		(json_int_t)r.stats.lost_to_checkpoint_tokens, "unrecoverable", (json_int_t)r.stats.lost_unrecoverable_tokens,
+		"recorded", (json_int_t)r.demands.demands_recorded, "repeated", (json_int_t)r.demands.demands_repeated, "acted",
+		(json_int_t)r.demands.demands_acted, "kept", (json_int_t)r.demands.demands_kept, "dropped",
+		(json_int_t)r.demands.demands_dropped, "evicted", (json_int_t)r.demands.demands_evicted);
+	if (!json_equal(is, expected)) {
+		char *a = text_of(expected), *b = text_of(is);
+
+		differs("counters: the model says %s, the store %s", a, b);
+		free(a);
+		free(b);
+	}
+	json_decref(is);
+}
+
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 static void do_line(const char *what, const json_t *arguments, const json_t *answer)
@@ -899,6 +924,8 @@ static void do_line(const char *what, const json_t *arguments, const json_t *ans
 		do_get(arguments, answer);
 	else if (!strcmp(what, "ticket") && !run.skip[SKIP_TICKETS])
 		do_ticket(arguments, answer);
+	else if (!strcmp(what, "counts") && !run.skip[SKIP_LADDER])
+		compare_counts(answer);
 	else if (!strcmp(what, "over"))
 		joint_ends();
 	if (run.check)

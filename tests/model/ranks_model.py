@@ -260,16 +260,17 @@ def ticket_run(r, cache, path, emit):
     q = {"path": path, "have": r.choice((0, 0, cache.page)), "room": r.randrange(2)}
     t, answers, outcomes, at = Ticket(cache, q), set(), set(), dict.fromkeys([None, *range(cache.world)], 0)
     ends = sorted({max(q["have"] + cache.page, t.decision["hit"] // 2 // cache.page * cache.page), t.decision["hit"]})
+    asked = False
     while at:
         who, answer = r.choice([*at]), None
         step, what = at.pop(who), ["leave"]
-        if r.random() < .03:
+        if r.random() < .03 and asked:
             if step:  # else it just never comes
                 t.leave(who)
             what, step = what if step else ["none"], 4
         elif step == 0:
             assert t.start(who, dict(q, room=9)) == "EINVAL"
-            answer, what = t.start(who, q), ["start"]
+            answer, what, asked = t.start(who, q), ["start"], True
             answers |= {answer} if t.outcome is None else set()
             assert who is None or t.start(who, q) == "EEXIST"
             step = 4 if who is None or answer <= q["have"] else 1
@@ -328,6 +329,7 @@ def random_world(r, most, emit):
             emit("get", q, cache.get(**q)[0])
         n, kept = cache.count, sum(cache.row(key, every) for key in cache.demands)
         assert n["recorded"] == len(cache.demands) + n["dropped"] + n["evicted"] and n["kept"] == kept + n["evicted"]
+    emit("counts", None, cache.count)
     for plan in [*cache.plans]:
         cache.put_end(plan, False)
     cache.pass_time(3 * cache.fill_ttl)
