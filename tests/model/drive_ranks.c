@@ -581,22 +581,33 @@ static void compare_ladder(const struct question *q, const json_t *expected)
 	same("wanted", wanted, expected);
 }
 
-/* By their keys. */
+/* Deepest first, of the same depth by key: the model's keys are other bytes, so that one is looked for among its own. */
 static void compare_candidates(const struct question *q, const json_t *expected)
 {
-	const json_t *should = need(json_object_get(expected, "candidates"));
-	bool alike = q->call.candidate_count == json_array_size(should);
+	const json_t *should = need(json_object_get(expected, "candidates")), *name;
+	uint32_t count = q->call.candidate_count, found = 0;
+	bool alike = count == json_array_size(should);
+	size_t k;
 
-	for (uint32_t i = 0; alike && i < q->call.candidate_count && i < CANDIDATES; i++) {
-		struct key key = key_of(json_array_get(should, i));
+	if (json_array_size(should) == CANDIDATES)
+		return; /* which of them are listed is told by keys */
+	for (uint32_t i = 0; alike && i < count; i++) {
+		const struct get_candidate *c = &q->candidates[i], *before = i ? c - 1 : NULL;
 
-		alike = !memcmp(&key, &q->candidates[i].key, sizeof(key));
+		alike = !before || before->consumed > c->consumed ||
+			(before->consumed == c->consumed && memcmp(&before->key, &c->key, sizeof(c->key)) < 0);
+		json_array_foreach(should, k, name)
+		{
+			struct key key = key_of(name);
+
+			found += !memcmp(&key, &c->key, sizeof(key));
+		}
 	}
-	if (!alike && !w.over) {
+	if ((!alike || found != count) && !w.over) {
 		char *text = text_of(should);
 
-		differs("get, candidates: the model says %s, the store has %u, the first at %llu tokens", text, q->call.candidate_count,
-			q->call.candidate_count ? (unsigned long long)q->candidates[0].consumed : 0ull);
+		differs("get, candidates: the model says %s, the store has %u, the first at %llu tokens", text, count,
+			count ? (unsigned long long)q->candidates[0].consumed : 0ull);
 		free(text);
 	}
 }
@@ -864,6 +875,31 @@ static void do_ticket(const json_t *arguments, const json_t *expected)
 		do_leave(i);
 }
 
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
+/* The funnel at the end of a world. */
+static void compare_counts(const json_t *expected)
+{
+	struct space_report r;
+	json_t *is;
+
+	space_report(w.space, &r);
+	is = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", (json_int_t)r.stats.requests, "dense",
+		(json_int_t)r.stats.dense_hit_tokens, "hit", (json_int_t)r.stats.hit_tokens, "checkpoint",
+		(json_int_t)r.stats.lost_to_checkpoint_tokens, "unrecoverable", (json_int_t)r.stats.lost_unrecoverable_tokens,
+		"recorded", (json_int_t)r.demands.demands_recorded, "repeated", (json_int_t)r.demands.demands_repeated, "acted",
+		(json_int_t)r.demands.demands_acted, "kept", (json_int_t)r.demands.demands_kept, "dropped",
+		(json_int_t)r.demands.demands_dropped, "evicted", (json_int_t)r.demands.demands_evicted);
+	if (!json_equal(is, expected)) {
+		char *a = text_of(expected), *b = text_of(is);
+
+		differs("counters: the model says %s, the store %s", a, b);
+		free(a);
+		free(b);
+	}
+	json_decref(is);
+}
+
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 static void do_line(const char *what, const json_t *arguments, const json_t *answer)
@@ -888,6 +924,8 @@ static void do_line(const char *what, const json_t *arguments, const json_t *ans
 		do_get(arguments, answer);
 	else if (!strcmp(what, "ticket") && !run.skip[SKIP_TICKETS])
 		do_ticket(arguments, answer);
+	else if (!strcmp(what, "counts") && !run.skip[SKIP_LADDER])
+		compare_counts(answer);
 	else if (!strcmp(what, "over"))
 		joint_ends();
 	if (run.check)

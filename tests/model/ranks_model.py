@@ -138,15 +138,15 @@ class Cache:
                 answers.append("NOPAGES")
                 continue
             paged = any(self.due(c, tokens) for c in self.kinds(self.all, DENSE, WINDOW))
-            live = key in self.named and (paged or self.kinds(mask, STATE)) and self.maker.get(key) not in self.plans
+            live = key in self.named and (paged or self.kinds(mask, STATE)) and not any(
+                self.maker.get(m) in self.plans for m in (key, ("row", key)))
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
                 of[c] = ("NONE" if c in pages and not self.due(c, tokens) else "EXISTS" if now is True else
                          "NEW" if now is None else "DUPLICATE" if now == plan else "INFLIGHT")
                 if of[c] == "NEW":
-                    if not self.of(key, self.all) and key not in self.named:
-                        self.maker[key] = plan
+                    self.make(plan, key, c in pages)
                     self.values[v] = plan
                     new.append(v)
                     self.demand_is(None if c in pages else key, "taking")
@@ -174,6 +174,14 @@ class Cache:
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def make(self, plan, key, page):
+        """A value of @key is begun: of a record that is there, or of one that this plan makes; a row without a page has its own."""
+        none = not self.of(key, self.kinds(self.all, DENSE, WINDOW)) and key not in self.named
+        if page and none:
+            self.maker[key] = plan
+        elif not page and not self.of(key, self.kinds(self.all, STATE)):
+            self.maker.pop(("row", key), None)
+            self.maker.update({("row", key): plan} if none else {})
     def left(self, key):
         """A key without values keeps its name while something hangs off it."""
         while key and not self.of(key, self.all) and not any(
@@ -182,11 +190,12 @@ class Cache:
             key = key[0] if isinstance(key, tuple) else self.parent.get(key)
     def leaned_on(self, plan):
         """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
-        return any(self.maker.get(v[0]) == plan and any(self.values[o] != plan for o in self.of(v[0], self.all))
+        return any(plan in (self.maker.get(v[0]), self.maker.get(("row", v[0]))) and any(self.values[o] != plan for o in self.of(v[0], self.all))
                    for v in self.plans[plan][0])
     def busy(self, key, mask):
         mine = self.of(key, mask)
-        return mine and (self.pins.get(key, 0) > 0 or self.maker.get(key) in self.plans or any(self.values[v] is not True for v in mine))
+        made = {("row", key) if self.classes[c].kind == STATE and ("row", key) in self.maker else key for _, c, _ in mine}
+        return mine and (self.pins.get(key, 0) > 0 or any(self.maker.get(m) in self.plans for m in made) or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
         if self.busy(key, mask):
@@ -251,16 +260,17 @@ def ticket_run(r, cache, path, emit):
     q = {"path": path, "have": r.choice((0, 0, cache.page)), "room": r.randrange(2)}
     t, answers, outcomes, at = Ticket(cache, q), set(), set(), dict.fromkeys([None, *range(cache.world)], 0)
     ends = sorted({max(q["have"] + cache.page, t.decision["hit"] // 2 // cache.page * cache.page), t.decision["hit"]})
+    asked = False
     while at:
         who, answer = r.choice([*at]), None
         step, what = at.pop(who), ["leave"]
-        if r.random() < .03:
+        if r.random() < .03 and asked:
             if step:  # else it just never comes
                 t.leave(who)
             what, step = what if step else ["none"], 4
         elif step == 0:
             assert t.start(who, dict(q, room=9)) == "EINVAL"
-            answer, what = t.start(who, q), ["start"]
+            answer, what, asked = t.start(who, q), ["start"], True
             answers |= {answer} if t.outcome is None else set()
             assert who is None or t.start(who, q) == "EEXIST"
             step = 4 if who is None or answer <= q["have"] else 1
@@ -319,6 +329,7 @@ def random_world(r, most, emit):
             emit("get", q, cache.get(**q)[0])
         n, kept = cache.count, sum(cache.row(key, every) for key in cache.demands)
         assert n["recorded"] == len(cache.demands) + n["dropped"] + n["evicted"] and n["kept"] == kept + n["evicted"]
+    emit("counts", None, cache.count)
     for plan in [*cache.plans]:
         cache.put_end(plan, False)
     cache.pass_time(3 * cache.fill_ttl)

@@ -9,15 +9,13 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "tests/model/ranks_model.py")
 OPERATIONS = int(os.environ.get("PREFIXFS_MODEL_OPERATIONS", "20000"))
-# What the store does not do yet.
-TODAY = "candidates,nopages,ladder"
 
 
 @pytest.mark.limit(60 + OPERATIONS // 1000)
 def test_the_store_does_what_the_model_does(program, seed):
     with subprocess.Popen([sys.executable, MODEL, "--operations", str(OPERATIONS), "--seed", str(seed), "--emit"],
                           stdout=subprocess.PIPE) as model:
-        answer = subprocess.run([program("tests/model/drive_ranks"), "--skip", TODAY], stdin=model.stdout, capture_output=True,
+        answer = subprocess.run([program("tests/model/drive_ranks")], stdin=model.stdout, capture_output=True,
                                 text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert model.returncode == 0

@@ -74,7 +74,7 @@ def test_layout_makes_a_namespace(daemon):
     assert "identity" in why or "world" in why or "missing" in why, why
     r = shell("cat > layout", ns, input=json.dumps(PLAIN_LAYOUT, indent=1) + "\n")
     assert r.returncode == 0, r
-    assert sorted(os.listdir(ns)) == ["checkpoints", "ctl", "layout", "pages", "records", "segment", "stats"]
+    assert sorted(os.listdir(ns)) == ["checkpoints", "ctl", "funnel", "layout", "pages", "records", "segment", "stats"]
     text = d.read("ns/x/layout")
     assert json.loads(text)["identity"]["model"] == "test/plain"
     assert os.stat(d.path("ns/x/layout")).st_size == len(text)
