@@ -315,6 +315,7 @@ void space_maintain(struct space *space)
 	retire(space, RETIRE_STAYS_TICK);
 	seating_sweep(space);
 	tickets_run(space->tickets, clock_now_ns());
+	put_tickets_run(space->put_tickets, clock_now_ns());
 	if (space->blobs)
 		blobs_maintain(space->blobs, clock_now_ns());
 }

@@ -19,6 +19,7 @@
 #include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/seating.h"
+#include "store/ticket.h"
 
 enum { CHUNK_DONE, CHUNK_NOROOM, CHUNK_NOPAGES };
 
@@ -211,6 +212,13 @@ static void call_classes(struct put_start *call)
 	}
 }
 
+static bool has_ticket(const struct put_start *call)
+{
+	static const uint8_t none[sizeof(call->ticket)];
+
+	return memcmp(call->ticket, none, sizeof(none)) != 0;
+}
+
 int put_start_begin(struct put_start *call, struct why *why)
 {
 	struct session *s = call->session;
@@ -245,6 +253,11 @@ int put_start_begin(struct put_start *call, struct why *why)
 	index_tick(space->index);
 	lock_drop(&space->lock);
 	call->p = plan;
+	call->put = (struct ticket_put){ 0 };
+	call->ticketed = has_ticket(call);
+	call->ended = false;
+	call->summed = 0;
+	memset(call->sum, 0, sizeof(call->sum));
 	call->new_values = call->groups_ok = 0;
 	call->group = call->key = call->in_group = 0;
 	call->run = call->last_record = INDEX_NONE;
@@ -310,8 +323,12 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 
 	if (call->session->prepared_bytes >= call->prepared_limit)
 		return SLOTS_NONE;
+	if (call->put.ticket && !call->put.first)
+		entry = ticket_put_take(&call->put, class->number, class->share, session_filter(call->session));
+	if (entry != SLOTS_NONE)
+		class->cursor.offset = slots_offset(k->space->slots, entry);
 	/* a longer group looks for a run of its own once; a single value goes where the last one went */
-	if (class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
+	if (entry == SLOTS_NONE && class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
 		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
 	if (entry == SLOTS_NONE) {
 		open->sought |= (uint16_t)(1u << class->number);
@@ -325,6 +342,25 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 	call->session->prepared_bytes += class->slot_bytes;
 	k->new_values++;
 	return entry;
+}
+
+/* Under the lock: the first rank of a ticket has answered for a value at (record, page): room for the other shares of it that are missing
+ * is kept for their ranks. False: there is none. */
+static bool keep_others(struct chunk *k, const struct put_class *class, uint32_t record, uint16_t page)
+{
+	struct put_start *call = k->call;
+
+	if (!call->put.ticket || !call->put.first)
+		return true;
+	for (uint32_t s = 0; s < k->layout->class[class->number].shares; s++) {
+		if (s == class->share ||
+		    index_value(k->space->index, record, page, layout_column(k->layout, class->number, s), NULL) != INDEX_NONE)
+			continue;
+		chunk_hold(k); /* before the first victim goes */
+		if (!ticket_put_keep(&call->put, call->session, class->number, s))
+			return false;
+	}
+	return true;
 }
 
 /* ---- one value, one key --------------------------------------------------------------------------------------- */
@@ -389,7 +425,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 
 	if (entry != INDEX_NONE && committed) {
 		space->stats.put_exists++;
-		return PUT_ANSWER_EXISTS;
+		return keep_others(k, class, record, page) ? PUT_ANSWER_EXISTS : PUT_ANSWER_NONE;
 	}
 	if (entry != INDEX_NONE) {
 		uint32_t other = space->tables.entries[entry].group;
@@ -399,7 +435,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 			return PUT_ANSWER_DUPLICATE;
 		}
 		space->stats.put_inflight++;
-		if (g->flags & PUT_WHOLE && !wait_push(plan, key))
+		if (!keep_others(k, class, record, page) || (g->flags & PUT_WHOLE && !wait_push(plan, key)))
 			return PUT_ANSWER_NONE;
 		return PUT_ANSWER_INFLIGHT;
 	}
@@ -408,7 +444,7 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 		return PUT_ANSWER_NONE;
 	index_value_add(space->index, record, page, key, class->number, class->share, entry,
 			plan->group[k->call->group].group);
-	return class->cursor.offset;
+	return keep_others(k, class, record, page) ? class->cursor.offset : PUT_ANSWER_NONE;
 }
 
 static inline void close_run(struct chunk *k)
@@ -485,6 +521,8 @@ static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, u
 			call->run_pages++;
 			k->unknown--;
 		}
+		if (!keep_others(k, class, hit->record, hit->page))
+			return CHUNK_NOROOM;
 		class->answers[call->key + i] = class->cursor.offset;
 	}
 	return CHUNK_DONE;
@@ -596,6 +634,11 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	*group = (struct plan_group){ .status = PUT_OK };
 	group_ends_here(plan, group);
 	plan->groups = call->group + 1;
+	if (call->put.ticket && call->put.first)
+		ticket_put_begin(&call->put);
+	group->status = call->ended ? PUT_NOROOM : call->put.ticket && !call->put.first ? ticket_put_status(&call->put, call->group) : PUT_OK;
+	if (group->status != PUT_OK) /* as the first rank was told */
+		return;
 	if (!group_fits(k, g)) {
 		group->status = PUT_TOOBIG;
 		k->space->stats.put_toobig++;
@@ -736,8 +779,11 @@ static int group_close(struct chunk *k, const struct put_group *g)
 	return CHUNK_DONE;
 }
 
+/* The group is decided, for all ranks where there is a ticket. */
 static void group_next(struct put_start *call)
 {
+	if (call->put.ticket && call->put.first)
+		ticket_put_decide(&call->put, call->group, call->p->group[call->group].status);
 	call->status[call->group] = call->p->group[call->group].status;
 	call->group++;
 	call->in_group = 0;
@@ -758,6 +804,8 @@ static bool chunk_fetch(struct chunk *k)
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
 	memset(k->seen, 0, sizeof(k->seen));
+	if (call->put.ticket && call->put.first && !ticket_put_reserve(&call->put, 2 * INDEX_STEP_KEYS))
+		return false;
 	return vec32_reserve(&k->plan->values, INDEX_STEP_KEYS * (columns + 1)) &&
 	       vec32_reserve(&k->plan->pins, 2 * INDEX_STEP_KEYS + 1) &&
 	       vec32_reserve(&k->plan->records, 2 * INDEX_STEP_KEYS + 1);
@@ -775,6 +823,8 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 		return;
 	session_pin(k->call->session, record);
 	vec32_push(&plan->pins, record);
+	if (k->call->put.ticket && k->call->put.first)
+		ticket_put_pin(&k->call->put, record);
 }
 
 /* Under the lock: where the chunk's keys stand now. */
@@ -858,7 +908,11 @@ static void group_refused(struct chunk *k)
 	answer_keys(call, first, g->keys, PUT_ANSWER_NONE);
 	answer_rows(call, PUT_ANSWER_NONE);
 	call->key = first + g->keys;
+	if (call->put.ticket && call->put.first)
+		ticket_put_undo(&call->put);
+	lock_take(&k->space->lock);
 	group_next(call);
+	lock_drop(&k->space->lock);
 }
 
 static void call_undo(struct put_start *call)
@@ -867,6 +921,7 @@ static void call_undo(struct put_start *call)
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = plan, .layout = space->layout };
 
+	ticket_put_done(&call->put, true);
 	if (call->in_group) { /* the open group */
 		lock_take(&space->lock);
 		close_run(&k);
@@ -907,6 +962,14 @@ int put_start_step(struct put_start *call, struct why *why)
 	uint32_t stop = call->key + PUT_STEP_KEYS;
 	bool noroom = false, over, stale;
 
+	if (call->ticketed) {
+		int r = atomic_load(&call->session->ended) ? why_set(why, ESHUTDOWN, "the session has ended") : put_ticket_come(call, why);
+
+		if (r < 0)
+			call_undo(call);
+		if (r)
+			return r;
+	}
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
 			call_undo(call);
@@ -945,6 +1008,7 @@ int put_start_step(struct put_start *call, struct why *why)
 	}
 	if (call->group < call->group_count)
 		return STEP_MORE;
+	ticket_put_done(&call->put, false);
 	if (!call->p->open) {
 		put_plan_finish(call->session, call->p, 0);
 		return 0;

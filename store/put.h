@@ -53,6 +53,16 @@ struct put_class {
 	struct slots_cursor cursor;
 };
 
+struct put_tickets; /* of a namespace: store/ticket.h */
+struct put_ticket;
+
+/* A put plan's part in a ticket, while its PUT_START is under way. */
+struct ticket_put {
+	struct put_tickets *tickets;
+	struct put_ticket *ticket; /* NULL: none */
+	bool first;                /* the caller decides room for all */
+};
+
 struct put_start {
 	struct session *session;
 	uint64_t plan;
@@ -62,7 +72,7 @@ struct put_start {
 	uint32_t key_count;
 	uint32_t class_mask;
 	uint8_t ticket[16];             /* zero, or that of all ranks that put these groups: store/ticket.h */
-	uint64_t deadline_ns;           /* of the ticket, when this is the first rank; 0: after fill_ttl */
+	uint64_t deadline_ns;           /* of the ticket, when this is the first rank, clock_now_ns; 0: after fill_ttl */
 	uint64_t *answers;              /* untrusted, written only */
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
@@ -80,6 +90,10 @@ struct put_start {
 	uint32_t run;         /* open record, or none */
 	uint32_t run_pages;
 	struct key previous;  /* key before the next one */
+	struct ticket_put put;
+	uint64_t sum[2];      /* with a ticket: of groups and keys */
+	uint32_t summed;      /* keys that are in it */
+	bool ticketed, ended; /* it has a ticket and has yet to come to it; that had ended: nothing gets room */
 	uint32_t last_record; /* where the last key stands that does: where the next one's parent is looked for first */
 	uint16_t last_page;
 };

@@ -296,7 +296,7 @@ int space_groups_new(struct space *space, struct why *why)
 	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
 	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
-	return tickets_new(space, &space->tickets, why);
+	return tickets_new(space, &space->tickets, why) || put_tickets_new(space, &space->put_tickets, why) ? -ENOMEM : 0;
 }
 
 static int space_build(struct space *space, struct why *why)
@@ -399,6 +399,7 @@ void space_free(struct space *space)
 	host_space_gone(space);
 	remnants_free(&space->remnants);
 	tickets_free(&space->tickets);
+	put_tickets_free(&space->put_tickets);
 	outcomes_free(&space->outcomes);
 	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));

@@ -28,6 +28,7 @@ struct outcomes;
 struct remnants;
 struct session;
 struct tickets;
+struct put_tickets;
 
 /* A (class, share) as recut.c sees it; ticks and batches. */
 struct recut_side {
@@ -110,6 +111,7 @@ struct space {
 	struct hunger hunger;       /* (lock) */
 	struct remnants *remnants;  /* NULL: there were none when it was adopted; set then, its content (lock) */
 	struct tickets *tickets;    /* set at creation, its content (lock) */
+	struct put_tickets *put_tickets; /* likewise */
 	struct outcomes *outcomes;  /* (lock) NULL: nobody can ask about a put plan of before */
 	_Atomic uint64_t prewarm_done;
 	_Atomic uint64_t prewarm_goal; /* set at creation, before others know it */

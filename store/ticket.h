@@ -33,7 +33,7 @@
 #define TICKETS_REMEMBERED 65536u  /* that have; the oldest are forgotten first */
 #define TICKET_PINS (1u << 19)     /* of all tickets of a namespace together: EDQUOT */
 #define TICKET_OTHERS 16u          /* sessions without a rank in one: EDQUOT */
-#define TICKET_PUT_SLOTS 2u        /* kept for ranks to come: at most 1/2 of the slots of a (class, share), else NOROOM */
+#define TICKET_PUT_SLOTS 2u        /* kept for ranks to come: at most 1/2 of the values of a (class, share) that a plan could hold, else NOROOM */
 
 struct tickets; /* of a namespace */
 struct ticket;
@@ -127,30 +127,44 @@ void ticket_leave(struct tickets *tickets, struct ticket_seat *seat, bool keep);
 /* No lock held, like the next two. */
 void tickets_session_ends(struct tickets *tickets, const struct session *session);
 void tickets_drain(struct tickets *tickets); /* gives the pins of what has ended back, 64 in a stay */
-/* handle_ttl of get tickets, forgetting, deadlines of put tickets. About once a second. */
+/* handle_ttl, forgetting. About once a second. */
 void tickets_run(struct tickets *tickets, uint64_t now_ns);
 
-/* ---- put tickets ---- */
+/* ---- put tickets: ticket_put.c ------------------------------------------------------------------------------------------ */
 
-/* A put plan's part: for each group what was said to the first rank, and slots kept for this one. */
-struct ticket_put {
-	struct ticket *ticket; /* NULL: none */
-	bool first;            /* the caller decides room for all */
+int put_tickets_new(struct space *space, struct put_tickets **ret, struct why *why); /* ENOMEM */
+void put_tickets_free(struct put_tickets **tickets); /* no session is left */
+
+enum ticket_put_part {
+	TICKET_PUT_FIRST, /* the caller decides; ticket_put_done follows, as after LATER */
+	TICKET_PUT_LATER, /* what was decided is ticket_put_status */
+	TICKET_PUT_WAITS, /* the first one is at it: ask again */
+	TICKET_PUT_ENDED, /* each group is NOROOM */
 };
-/* EINVAL, EEXIST, EDQUOT as above; @sum over groups and keys. An ended one: every group is NOROOM (*ended). */
-int ticket_put_come(struct tickets *tickets, const uint8_t id[16], const uint64_t sum[2], const struct session *session, uint64_t deadline_ns,
-		    struct ticket_put *ret, bool *ended, struct why *why);
-/* The first rank: keeps a slot of (class, share) for whoever comes as one of its ranks, from ranges that all attached sessions of
- * those ranks have acknowledged, or that any has where none is attached. False: there is none; the group is NOROOM for all, and
- * ticket_put_group_undo is next. */
-bool ticket_put_keep(struct ticket_put *put, uint32_t group, uint32_t class_index, uint32_t share);
-void ticket_put_group_undo(struct ticket_put *put, uint32_t group);
-void ticket_put_group(struct ticket_put *put, uint32_t group, uint8_t status); /* what it was decided to be */
+/* EINVAL: other groups, keys or masks (@sum is over them); EEXIST: the rank has come; EDQUOT; ENOMEM. @deadline_ns: of the first one's
+ * ticket, clock_now_ns. */
+int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, const struct session *session,
+		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why);
+
+/* The first rank's: */
+bool ticket_put_reserve(struct ticket_put *put, uint32_t more); /* for so many keys and groups; false: no memory. No lock */
+void ticket_put_begin(struct ticket_put *put);                  /* a group begins */
+/* Keeps a slot of (class, share) for whoever comes as one of its ranks, from ranges that an attached session of one has acknowledged, or
+ * from any where none is attached. False: there is none, or half of them are kept; ticket_put_undo is next. */
+bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share);
+void ticket_put_undo(struct ticket_put *put);                   /* what was kept since the group began is free again. No lock held */
+void ticket_put_decide(struct ticket_put *put, uint32_t group, uint8_t status);
+void ticket_put_pin(struct ticket_put *put, uint32_t record);   /* until it ends */
+
+/* A later rank's: */
 uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
-/* A later rank: a slot that was kept for it, in a range that @filter allows; SLOTS_NONE: none is left (what exists now was missing
- * then, or the other way round): the general room is asked. */
+/* A slot that was kept for it, in a range that @filter allows; SLOTS_NONE: none is left (what exists now was missing then, or the other way
+ * round): the general room is asked. */
 uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
-void ticket_put_done(struct ticket_put *put); /* this rank's PUT_START is over; the last one ends the ticket and gives the rest back */
+
+/* No lock. This rank's PUT_START is over (@failed: before it had decided all); the last one ends the ticket and gives the rest back. */
+void ticket_put_done(struct ticket_put *put, bool failed);
+void put_tickets_run(struct put_tickets *tickets, uint64_t now_ns); /* deadlines, forgetting; about once a second, no lock held */
 
 /* ---- telling: the counters are in store/stats.h ---- */
 

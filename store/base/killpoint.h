@@ -10,6 +10,7 @@
  *   put_word            a slot's word says who is told of it, its entry is free
  *   put_entry           its entry is filled, not sealed
  *   put_sealed          and sealed; no call buffer has the address
+ *   put_kept            a slot is kept for another rank, which has not come
  *   put_answer          all addresses stand in the call buffer, the request is not answered
  *   commit_begin        a group is to be published
  *   commit_word         its word says so, none of its values knows
@@ -90,7 +91,7 @@
 	x(COMMIT_SETTLED, "commit_settled") x(COMMIT_ANSWER, "commit_answer") x(ABORT_BEGIN, "abort_begin")                             \
 	x(ABORT_WORD, "abort_word") x(ABORT_VALUE, "abort_value") x(ABORT_ANSWER, "abort_answer") x(GET_WORD, "get_word")               \
 	x(GET_OFFSETS, "get_offsets") x(TICKET_DECIDED, "ticket_decided") x(TICKET_RANGE, "ticket_range")                               \
-	x(TICKET_OUTCOME, "ticket_outcome") x(RELEASE_WORD, "release_word") x(SETTLE_LEAVING, "settle_leaving")                         \
+	x(PUT_KEPT, "put_kept") x(TICKET_OUTCOME, "ticket_outcome") x(RELEASE_WORD, "release_word") x(SETTLE_LEAVING, "settle_leaving")                         \
 	x(SETTLE_SLOT, "settle_slot") x(SETTLE_FREE, "settle_free") x(ATTACH_KEPT, "attach_kept") x(SPACE_MADE, "space_made")           \
 	x(SPACE_SEGMENT, "space_segment") x(SPACE_TABLES, "space_tables") x(RESET_TABLES, "reset_tables")                               \
 	x(RMDIR_GONE, "rmdir_gone") x(RMDIR_FORGOTTEN, "rmdir_forgotten") x(RMDIR_DROPPED, "rmdir_dropped")                             \

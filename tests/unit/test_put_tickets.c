@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Put tickets: the first rank gets room for all or for none, and the others find theirs.
+ */
+#include "tests/unit/store_fixture.h"
+
+#include <errno.h>
+
+#include "store/host_private.h"
+#include "store/ticket.h"
+
+#define MIB (1ull << 20)
+#define PAGES 100u
+#define CLASS_BIG "{\"name\":\"kv\",\"kind\":\"dense\",\"planes\":[{\"name\":\"k\",\"bytes\":65536}]}"
+#define CLASS_ONE_SHARE "{\"name\":\"kv\",\"kind\":\"dense\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"k\",\"bytes\":4096}]}"
+
+static struct put_result result[2];
+
+/* A PUT_START of pages and their row under a ticket, stepped @steps times, or to its end. */
+static int put_under(struct session *s, uint64_t plan, uint8_t ticket, uint64_t chain, uint32_t pages, uint32_t mask, uint64_t deadline_ns,
+		     struct put_result *r)
+{
+	static struct key keys[8192];
+	struct put_group group = { .consumed = (uint64_t)pages * FIXTURE_PAGE, .keys = pages, .class_mask = mask, .flags = PUT_ROOT };
+	struct put_start call = {
+		.session = s,
+		.plan = plan,
+		.groups = &group,
+		.group_count = 1,
+		.keys = keys,
+		.key_count = pages,
+		.class_mask = mask,
+		.ticket = { ticket },
+		.deadline_ns = deadline_ns,
+		.answers = r->answers,
+		.status = r->status,
+	};
+
+	for (uint32_t i = 0; i < pages; i++)
+		keys[i] = fixture_key(chain, i);
+	r->why = (struct why)WHY_INIT;
+	r->error = put_start_begin(&call, &r->why);
+	while (!r->error && (r->error = put_start_step(&call, &r->why)) == STEP_MORE)
+		r->error = 0;
+	r->new_values = call.new_values;
+	r->groups_ok = call.groups_ok;
+	return r->error;
+}
+
+static void open_two(struct fixture *f, const char *classes, uint64_t memory, struct session **s)
+{
+	fixture_open(f, classes, 2, memory, memory / 2, NULL);
+	for (uint32_t i = 0; i < 2; i++)
+		s[i] = fixture_session(f, i);
+}
+
+static void close_two(struct fixture *f, struct session **s)
+{
+	struct space_report r = fixture_report(f);
+
+	assert_int_equal(r.stats.ticket_slots, 0);
+	assert_int_equal(r.stats.ticket_pins, 0);
+	assert_at_base(f, (uint32_t)(s[0] != NULL) + (s[1] != NULL));
+	for (uint32_t i = 0; i < 2; i++)
+		if (s[i]) {
+			session_release(s[i]);
+			session_unref(&s[i]);
+		}
+	fixture_close(f);
+}
+
+static void check(struct fixture *f)
+{
+	lock_take(&f->space->lock);
+	index_check(f->space->index);
+	slots_check(f->space->slots);
+	lock_drop(&f->space->lock);
+}
+
+static void others_find_their_room(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+	uint64_t free;
+
+	(void)state;
+	open_two(&f, CLASS_KV "," CLASS_STATE, 64 * MIB, s);
+	free = fixture_report(&f).slots_free;
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 3, 0, &result[0]), 0);
+	assert_int_equal(result[0].new_values, PAGES + 1);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES + 1);
+	assert_int_equal(fixture_report(&f).slots_free, free - 2 * (PAGES + 1));
+	check(&f);
+	assert_int_equal(put_under(s[0], 2, 9, 1, PAGES, 3, 0, &result[1]), -EEXIST);
+	assert_non_null(strstr(result[1].why.text, "rank 0"));
+	assert_int_equal(put_under(s[1], 2, 9, 1, PAGES - 1, 3, 0, &result[1]), -EINVAL);
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, PAGES + 1);
+	assert_int_equal(result[1].status[0], PUT_OK);
+	assert_int_equal(fixture_report(&f).slots_free, free - 2 * (PAGES + 1));
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	check(&f);
+	commit_all(s[1], 3, 1); /* in any order */
+	commit_all(s[0], 1, 1);
+	assert_int_equal(fixture_report(&f).stats.put_tickets, 1);
+	assert_int_equal(fixture_report(&f).stats.put_tickets_short, 0);
+
+	struct get_start get = { 0 };
+	struct why why = WHY_INIT;
+
+	assert_int_equal(get_chain(s[0], 1, 1, PAGES, 0, &get, &why), 0);
+	assert_int_equal(get.transferable_len, PAGES * FIXTURE_PAGE);
+	assert_int_equal(get_cancel(s[0], 1, &why), 0);
+
+	/* what is there already needs no room */
+	assert_int_equal(put_under(s[1], 4, 8, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_pins, 1);
+	assert_int_equal(put_under(s[0], 4, 8, 1, PAGES, 3, 0, &result[0]), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_pins, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 4, 1);
+	close_two(&f, s);
+}
+
+/* Of two shares one has room and the other has not: none gets any. */
+static void room_for_all_or_for_none(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_BIG, 16 * MIB, s);
+	assert_int_equal(put_under(s[1], 1, 0, 7, 60, 1, 0, &result[1]), 0); /* open, so that nothing of it can go */
+	assert_int_equal(result[1].status[0], PUT_OK);
+	assert_int_equal(put_under(s[0], 1, 9, 1, 110, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].status[0], PUT_NOROOM);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_under(s[1], 2, 9, 1, 110, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	assert_int_equal(result[1].new_values, 0);
+	assert_int_equal(end_run(s[1], 1, false, 0, 1, (uint32_t[1]){ 0 }, NULL, &(struct why){ 0 }), 0);
+	close_two(&f, s);
+}
+
+static void late_ranks_get_none(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+	uint64_t free;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	free = fixture_report(&f).slots_free;
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, clock_now_ns() + 500000000, &result[0]), 0);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 400000000);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 600000000);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(fixture_report(&f).slots_free, free - PAGES);
+	assert_int_equal(fixture_report(&f).stats.put_tickets_short, 1);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	commit_all(s[0], 1, 1);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 61000000000ull); /* forgotten: it is another one */
+	assert_int_equal(put_under(s[1], 2, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_OK);
+	assert_int_equal(result[1].new_values, PAGES);
+	assert_int_equal(put_under(s[0], 2, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].new_values, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 2, 1);
+	close_two(&f, s);
+}
+
+static void a_death_is_its_own(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	host_process_gone(f.host, s[0]->number);
+	session_unref(&s[0]);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, PAGES);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	commit_all(s[1], 1, 1);
+	close_two(&f, s);
+}
+
+/* Two ranks with the same bytes: one slot, one writer. */
+static void one_share_of_two_ranks(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_ONE_SHARE, 64 * MIB, s);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, 0);
+	assert_true(result[1].answers[0] == PUT_ANSWER_INFLIGHT);
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 1, 1);
+	close_two(&f, s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(others_find_their_room),
+		cmocka_unit_test(room_for_all_or_for_none),
+		cmocka_unit_test(late_ranks_get_none),
+		cmocka_unit_test(a_death_is_its_own),
+		cmocka_unit_test(one_share_of_two_ranks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
