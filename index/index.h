@@ -195,6 +195,9 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 /* Entry of a value, or INDEX_NONE when there is none or (@committed) it is not committed yet.
  * @page = INDEX_PAGE_ROW: @column is the row's. Sets *committed when not NULL. */
 uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed);
+/* The entries of the values in @columns of a page that was just looked up, as index_value says of each. */
+void index_page_values(const struct index *index, uint32_t record, uint16_t page, const uint32_t *columns, uint32_t n,
+		       uint32_t *entries);
 /* Has the page a value, committed or not? If not it keeps its name only while something needs that, or has gone. */
 bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page);
 

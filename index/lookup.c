@@ -241,6 +241,19 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 	return word & WORD_ENTRY;
 }
 
+void index_page_values(const struct index *index, uint32_t record, uint16_t page, const uint32_t *columns, uint32_t n,
+	uint32_t *entries)
+{
+	const struct record *r = &index->records[record];
+	const uint32_t *words = block_values(index, r, page);
+
+	assert(r->state != RECORD_FREE && page < r->pages);
+	for (uint32_t i = 0; i < n; i++) {
+		assert(columns[i] < index->page_columns);
+		entries[i] = word_is_value(words[columns[i]]) ? words[columns[i]] & WORD_ENTRY : INDEX_NONE;
+	}
+}
+
 const struct key *index_page_key(const struct index *index, uint32_t record, uint16_t page)
 {
 	const struct record *r = &index->records[record];

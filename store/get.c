@@ -24,6 +24,8 @@ struct chunk {
 	const struct layout *layout;
 	uint64_t most;         /* tokens: the limit */
 	uint64_t next_rung;    /* the next multiple of the interval, as long as wanted boundaries are looked for */
+	uint32_t column[LAYOUT_MAX_CLASSES]; /* of this session's share, of each class of the look-up's */
+	bool demands;          /* there are some that a key may be one of */
 	uint32_t count;
 	struct key keys[INDEX_STEP_KEYS];
 	uint64_t hashes[INDEX_STEP_KEYS];
@@ -255,12 +257,8 @@ static void note_entries(struct chunk *k, uint32_t i)
 		vec32_push(&h->entries, hit->entry);
 		return;
 	}
-	for (uint32_t c = 0; c < f->columns; c++) {
-		uint32_t class_index = f->class_of[c];
-		uint32_t column = layout_column(k->layout, class_index, k->call->session->share[class_index]);
-
-		vec32_push(&h->entries, index_value(k->space->index, hit->record, hit->page, column, NULL));
-	}
+	index_page_values(k->space->index, hit->record, hit->page, k->column, f->columns, &h->entries.at[h->entries.count]);
+	h->entries.count += f->columns;
 }
 
 /* Under the lock: key @i hit; its record is held and its page was used. */
@@ -340,7 +338,7 @@ static void note_wanted(struct chunk *k, uint32_t i, uint32_t key, uint64_t end)
 		k->next_rung += k->layout->interval;
 	if (k->hits[i].row != INDEX_NONE)
 		return;
-	if (rung || (demands_any(k->space->demands) && demands_has(k->space->demands, &k->keys[i], k->hashes[i])))
+	if (rung || (k->demands && demands_has(k->space->demands, &k->keys[i], k->hashes[i])))
 		bit_set(&k->handle->own->wanted, key);
 }
 
@@ -379,6 +377,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	}
 	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, f->class_mask, f->gates.states, k->hits);
 	index_prefetch_uses(k->space->index, k->hits, k->count);
+	k->demands = call->wants && demands_any(k->space->demands);
 	*wait = false;
 	for (uint32_t i = 0; i < k->count; i++) {
 		const struct index_hit *hit = &k->hits[i];
@@ -587,7 +586,7 @@ static void list_missing(struct get_start *call, uint32_t deepest)
 
 	call->missing_count = 0;
 	lock_take(&space->lock);
-	all = call->session->acknowledged_version == slots_version(space->slots);
+	all = session_has_all(call->session);
 	lock_drop(&space->lock);
 	if (all)
 		return;
@@ -776,6 +775,8 @@ int get_start_step(struct get_start *call, struct why *why)
 	stop = call->key + PUT_STEP_KEYS;
 	k.most = call->limit ? call->limit : UINT64_MAX;
 	k.next_rung = call->wants ? first_rung(call, space->layout) : 0;
+	for (uint32_t c = 0; c < found->columns; c++)
+		k.column[c] = layout_column(k.layout, found->class_of[c], s->share[found->class_of[c]]);
 	while (more_keys(call) && call->key < stop) {
 		bool wait, over, full;
 

@@ -400,7 +400,7 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 	const struct session *s = call->session;
 	const struct handle *h = call->h;
 	const struct found *f = h->found;
-	bool all = s->acknowledged_version == slots_version(s->space->slots);
+	bool all = session_has_all(call->session);
 	uint32_t from = call->p->slots.count;
 
 	for (uint32_t key = call->key; key < end; key++) {
