@@ -184,7 +184,7 @@ class Cache:
             self.maker[key] = plan
         elif not page and not self.of(key, self.kinds(self.all, STATE)):
             self.maker.pop(("row", key), None)
-            self.maker.update({("row", key): plan} if none else {})
+            self.maker.update({("row", key): None if ("row", key) in self.named else plan} if none else {})
     def left(self, key):
         """A key without values keeps its name while something hangs off it."""
         hang = lambda key: any(c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())])
