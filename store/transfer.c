@@ -400,13 +400,14 @@ static bool gather(struct get_transfer *call, uint32_t column, uint32_t end, uin
 	const struct session *s = call->session;
 	const struct handle *h = call->h;
 	const struct found *f = h->found;
-	bool all = session_has_all(call->session);
-	uint32_t from = call->p->slots.count;
+	bool all = session_has_all(call->session), window = f->gates.windows >> f->class_of[column] & 1;
+	const uint32_t *at = &entries_of(h, call->key)[column];
+	uint32_t from = call->p->slots.count, columns = f->columns;
 
-	for (uint32_t key = call->key; key < end; key++) {
-		uint32_t entry = entries_of(h, key)[column];
+	for (uint32_t key = call->key; key < end; key++, at += columns) {
+		uint32_t entry = *at;
 
-		if (!handle_delivers(h, column, key, call->boundary))
+		if (entry == INDEX_NONE || (window && !handle_delivers(h, column, key, call->boundary)))
 			continue;
 		if (!all && !acknowledged(s, entry, ret_grant))
 			return false;
