@@ -34,6 +34,7 @@
 #define GROUPS_MAX 512u
 #define FILL_TTL_S 5u
 #define HANDLE_TTL_S 60u
+#define PUT_TICKET_S 30u
 #define GRANT (2ull << 20)
 
 static const char *const skip_words[] = { "windows", "worlds", "tickets", "ladder", "candidates", "nopages", "fills", "gaps" };
@@ -321,15 +322,16 @@ static void world_ends(void)
 	joint_ends();
 	for (size_t i = 0; i < w.plan_count; i++)
 		end_plan(&w.plans[i], false);
+	put_tickets_run(w.space->put_tickets, clock_now_ns() + (PUT_TICKET_S + 1) * 1000000000ull);
 	pass_time(3 * FILL_TTL_S);
 	check_all();
 	space_report(w.space, &report);
 	if (!w.over && (report.stats.pins || report.stats.handles || report.stats.put_plans || report.stats.slots_prepared ||
-			report.stats.waiting))
-		differs("left behind: %llu pins, %llu handles, %llu plans, %llu slots prepared, %llu waiting",
+			report.stats.waiting || report.stats.ticket_slots))
+		differs("left behind: %llu pins, %llu handles, %llu plans, %llu slots prepared, %llu kept, %llu waiting",
 			(unsigned long long)report.stats.pins, (unsigned long long)report.stats.handles,
 			(unsigned long long)report.stats.put_plans, (unsigned long long)report.stats.slots_prepared,
-			(unsigned long long)report.stats.waiting);
+			(unsigned long long)report.stats.ticket_slots, (unsigned long long)report.stats.waiting);
 	for (uint32_t rank = 0; rank <= w.world; rank++) {
 		session_release(w.session[rank]);
 		host_process_gone(w.host, session_number(w.session[rank]));
@@ -428,11 +430,18 @@ static void do_put(const json_t *arguments, const json_t *expected)
 		.answers = answers,
 		.status = status,
 	};
+	const json_t *ticket = json_array_get(arguments, 4);
 	json_t *should = json_array();
 	struct why why = WHY_INIT;
 	size_t i;
 	int r;
 
+	if (json_is_integer(ticket)) {
+		uint64_t name = (uint64_t)json_integer_value(ticket);
+
+		digest_128(&name, sizeof(name), call.ticket);
+		call.deadline_ns = clock_now_ns() + PUT_TICKET_S * 1000000000ull;
+	}
 	json_array_foreach(given, i, group)
 	{
 		if (run.skip[SKIP_NOPAGES] && json_is_string(json_array_get(expected, i)))
@@ -926,6 +935,8 @@ static void do_line(const char *what, const json_t *arguments, const json_t *ans
 		do_ticket(arguments, answer);
 	else if (!strcmp(what, "counts") && !run.skip[SKIP_LADDER])
 		compare_counts(answer);
+	else if (!strcmp(what, "late"))
+		put_tickets_run(w.space->put_tickets, clock_now_ns() + (PUT_TICKET_S + 1) * 1000000000ull);
 	else if (!strcmp(what, "over"))
 		joint_ends();
 	if (run.check)

@@ -313,8 +313,16 @@ def random_world(r, most, emit):
             groups = [(k, b, whole + states if states and r.random() < .3 else pages) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
-            named[plan := next(ids)] = {key for key, _, _ in groups}
-            emit("put", [plan, rank, groups, path], cache.put_start(plan, rank, groups))
+            joint = cache.world > 1 and r.random() < .2  # all of them, under a ticket; those behind `late` when it has ended
+            ranks = r.sample(range(cache.world), cache.world) if joint else [rank]
+            late = r.randrange(1, cache.world) if joint and r.random() < .3 else len(ranks)
+            ticket = next(ids) if joint else None
+            for rank in ranks[:late]:
+                named[plan := next(ids)] = {key for key, _, _ in groups}
+                emit("put", [plan, rank, groups, path, ticket], cache.put_start(plan, rank, groups))
+            emit("late", None, None) if ranks[late:] else None
+            for rank in ranks[late:]:
+                emit("put", [next(ids), rank, groups, path, ticket], ["NOROOM"] * len(groups))
         elif what < .65 and cache.plans:
             plan = r.choice([*cache.plans])
             commit = r.random() < .85 or cache.leaned_on(plan)
