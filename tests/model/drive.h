@@ -36,6 +36,7 @@ struct drive_world {
 	struct space *space;
 	struct session *session[WORLD_MAX + 1]; /* of each rank; the last one has none */
 	uint32_t world, page, classes, states;
+	bool uneven; /* some class has longer values */
 	bool gaps; /* there are pages without a value of any class */
 	bool over; /* a difference was found, or it is one to be passed over */
 	uint64_t begin_ns, seconds, handle;

@@ -32,7 +32,8 @@ static const char *const skip_words[] = { "windows", "worlds", "tickets", "ladde
 struct drive_run run = { .most = 1 };
 struct drive_world w;
 
-/* Has the store given something half there more time, as it may, than the model, which knows no numbers of records? */
+/* Has the store given something half there more time, as it may, than the model, which knows no numbers of records? Or has something
+ * gone where rows stand at pages without values: which of those are pinned with what, the model does not follow to the end. */
 static bool was_late(void)
 {
 	bool late = false;
@@ -40,7 +41,7 @@ static bool was_late(void)
 	if (!w.space->fills)
 		return false;
 	lock_take(&w.space->lock);
-	late = fills_late(w.space->fills) > 0;
+	late = fills_late(w.space->fills) > 0 || (w.uneven && w.states && w.space->stats.values_abandoned);
 	lock_drop(&w.space->lock);
 	return late;
 }
@@ -132,6 +133,7 @@ static void add(json_t *classes, const json_t *class, size_t number_)
 	} else {
 		json_object_set_new(out, "every", json_integer((json_int_t)(number(class, "every") * w.page)));
 		w.gaps &= number(class, "every") > 1;
+		w.uneven |= number(class, "every") > 1;
 		w.over |= !strcmp(kind, "window") && run.skip[SKIP_WINDOWS];
 	}
 	if (!strcmp(kind, "window")) {
@@ -154,6 +156,7 @@ static json_t *layout_of(const json_t *arguments)
 	w.states = 0;
 	w.over = w.world > 1 && run.skip[SKIP_WORLDS];
 	w.gaps = true;
+	w.uneven = false;
 	json_array_foreach(given, i, class)
 	{
 		columns += number(class, "shares");
