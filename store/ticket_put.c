@@ -269,7 +269,8 @@ void ticket_put_done(struct ticket_put *put, bool failed)
 	lock_take(&t->space->lock);
 	if (put->first && !failed)
 		k->state = OPEN;
-	ends = k->state != ENDED && ((put->first && failed) || k->came == t->space->layout->world);
+	/* not while another one is at its groups: what was decided holds for it, too */
+	ends = k->state != ENDED && ((put->first && failed) || (k->came == t->space->layout->world && k->users == 1));
 	if (ends)
 		conclude(t, k);
 	gone = !--k->users && !k->listed;

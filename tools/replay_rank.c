@@ -350,17 +350,20 @@ int work_put(struct work *w, struct rank *rank, const struct pfs_key *keys, uint
 	for (unsigned turn = 0; count > 0; turn++) {
 		if (put_once(w, rank, keys, first, count, each, ticket ? own : NULL, &left, &never))
 			return 1;
-		own[0] += (uint8_t)(ticket != NULL); /* each rank was told the same, so it goes on under the same one */
+		if (ticket)
+			own[0]++; /* each rank was told the same, so it goes on under the same one */
 		if (left < count)
 			turn = 0;
 		first += count - left;
 		count = left;
 		if (count == 0 || turn >= ROOM_TRIES || (never && each == FEW_PAGES))
 			break; /* an engine would go on without */
-		if (never || turn == ROOM_TRIES / 2)
+		if (never || turn == ROOM_TRIES / 2) {
 			each = FEW_PAGES;
-		else
+			ticket = NULL; /* room for all ranks at once is not to be had: each takes what it gets */
+		} else {
 			pfs_news(rank->session, ROOM_WAIT_MS);
+		}
 	}
 	return 0;
 }

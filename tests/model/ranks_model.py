@@ -138,8 +138,8 @@ class Cache:
                 answers.append("NOPAGES")
                 continue
             paged = any(self.due(c, tokens) for c in self.kinds(self.all, DENSE, WINDOW))
-            live = key in self.named and (paged or self.kinds(mask, STATE)) and not any(
-                self.maker.get(m) in self.plans for m in (key, ("row", key)))
+            records = {self.home(key, c) for c in mask if self.classes[c].kind == STATE or paged}
+            live = any(m in self.named and self.maker.get(m) not in self.plans for m in records)
             for c in mask:
                 v = (key, c, self.classes[c].map[rank])
                 now = self.values.get(v)
@@ -162,7 +162,7 @@ class Cache:
         for v in new:
             assert self.values.pop(v) == plan
             self.values.update({v: True} if commit else {})
-            self.named |= {v[0]} if commit else set()
+            self.named |= {self.home(v[0], v[1])} if commit else set()
         for key in sorted({v[0] for v in new}, key=repr):
             if commit and any(self.half(key, v[1]) for v in new if v[0] == key):
                 due = self.noted.setdefault(key, self.now + self.fill_ttl)
@@ -174,6 +174,9 @@ class Cache:
         for key in keys:
             self.pins[key] = self.pins.get(key, 0) + by
             assert self.pins[key] >= 0
+    def home(self, key, c):
+        """The record of the values of class @c at @key, by a name."""
+        return ("row", key) if self.classes[c].kind == STATE and ("row", key) in self.maker else key
     def make(self, plan, key, page):
         """A value of @key is begun: of a record that is there, or of one that this plan makes; a row without a page has its own."""
         none = not self.of(key, self.kinds(self.all, DENSE, WINDOW)) and key not in self.named
@@ -181,11 +184,13 @@ class Cache:
             self.maker[key] = plan
         elif not page and not self.of(key, self.kinds(self.all, STATE)):
             self.maker.pop(("row", key), None)
-            self.maker.update({("row", key): plan} if none else {})
+            self.maker.update({("row", key): None if ("row", key) in self.named else plan} if none else {})
     def left(self, key):
         """A key without values keeps its name while something hangs off it."""
-        while key and not self.of(key, self.all) and not any(
-                c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())]):
+        hang = lambda key: any(c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())])
+        if not self.of(key, self.kinds(self.all, STATE)) and (key in self.named or not hang(key)):
+            self.named.discard(("row", key))
+        while key and not self.of(key, self.all) and not hang(key):
             self.named.discard(key)
             key = key[0] if isinstance(key, tuple) else self.parent.get(key)
     def leaned_on(self, plan):
@@ -194,7 +199,7 @@ class Cache:
                    for v in self.plans[plan][0])
     def busy(self, key, mask):
         mine = self.of(key, mask)
-        made = {("row", key) if self.classes[c].kind == STATE and ("row", key) in self.maker else key for _, c, _ in mine}
+        made = {self.home(key, c) for _, c, _ in mine}
         return mine and (self.pins.get(key, 0) > 0 or any(self.maker.get(m) in self.plans for m in made) or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
@@ -304,7 +309,8 @@ def random_world(r, most, emit):
         if what < .35 and path:
             first, rank, states = r.choice((0, r.randrange(len(path)))), r.randrange(cache.world), cache.kinds(every, STATE)
             pages = [c for c in every if c not in states and r.random() < .9] or [0]
-            groups = [(k, b, pages + states * (r.random() < .3)) for b, k in [*cache.ends(path)][first:]]
+            whole = [c for c in every if c not in states]  # a row that comes before its page would have a record of its own
+            groups = [(k, b, whole + states if states and r.random() < .3 else pages) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
             named[plan := next(ids)] = {key for key, _, _ in groups}

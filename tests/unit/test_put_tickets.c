@@ -209,6 +209,68 @@ static void one_share_of_two_ranks(void **state)
 	close_two(&f, s);
 }
 
+/* Two groups of three ranks: while the second one is at the first group the third one comes and is done. It was the last to come, and the
+ * ticket ended under the second one's hands, which was told NOROOM for its other group. */
+static void who_is_under_way_keeps_what_was_decided(void **state)
+{
+	enum { FIRST = 1200, SECOND = 50 };
+	static struct key keys[FIRST + SECOND];
+	static uint64_t answers[3][FIRST + SECOND];
+	struct put_group groups[2] = {
+		{ .consumed = FIRST * FIXTURE_PAGE, .keys = FIRST, .class_mask = 1, .flags = PUT_ROOT },
+		{ .consumed = (FIRST + SECOND) * FIXTURE_PAGE, .keys = SECOND, .class_mask = 1 },
+	};
+	struct put_start call[3];
+	uint32_t status[3][2];
+	struct session *s[3];
+	struct why why = WHY_INIT;
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 3, 512 * MIB, 256 * MIB, NULL);
+	for (uint32_t i = 0; i < FIRST + SECOND; i++)
+		keys[i] = fixture_key(1, i);
+	groups[1].parent = keys[FIRST - 1];
+	for (uint32_t i = 0; i < 3; i++) {
+		s[i] = fixture_session(&f, i);
+		call[i] = (struct put_start){
+			.session = s[i],
+			.plan = 1,
+			.groups = groups,
+			.group_count = 2,
+			.keys = keys,
+			.key_count = FIRST + SECOND,
+			.class_mask = 1,
+			.ticket = { 9 },
+			.answers = answers[i],
+			.status = status[i],
+		};
+		assert_int_equal(put_start_begin(&call[i], &why), 0);
+	}
+	while (put_start_step(&call[0], &why) == STEP_MORE)
+		;
+	while (!call[1].put.ticket || call[1].key == 0)
+		assert_int_equal(put_start_step(&call[1], &why), STEP_MORE);
+	assert_int_equal(call[1].group, 0);
+	while (put_start_step(&call[2], &why) == STEP_MORE)
+		;
+	while (put_start_step(&call[1], &why) == STEP_MORE)
+		;
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(status[i][0], PUT_OK);
+		assert_int_equal(status[i][1], PUT_OK);
+		assert_int_equal(call[i].new_values, FIRST + SECOND);
+		commit_all(s[i], 1, 2);
+	}
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_at_base(&f, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		session_release(s[i]);
+		session_unref(&s[i]);
+	}
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +279,7 @@ int main(void)
 		cmocka_unit_test(late_ranks_get_none),
 		cmocka_unit_test(a_death_is_its_own),
 		cmocka_unit_test(one_share_of_two_ranks),
+		cmocka_unit_test(who_is_under_way_keeps_what_was_decided),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
