@@ -248,8 +248,8 @@ class Ticket:
         if not self.reports.setdefault(rank, done):
             self.decide(0)
         elif len(self.reports) == self.cache.world and self.outcome is None:
-            whole = self.ranges[-1] == self.decision["hit"] or all(k.kind == DENSE for k in self.cache.classes)
-            self.decide(self.ranges[-1] if whole else 0)
+            end, dense = self.ranges[-1], all(k.kind == DENSE for k in self.cache.classes)
+            self.decide(end if end == self.decision["hit"] else max([b for b in self.decision["restorable"] if b <= end and dense], default=0))
         return self.outcome
     def leave(self, rank):  # cancel, death, or its deadline
         return self.decide(0) if rank is not None or not self.ranks else None
