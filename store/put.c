@@ -92,7 +92,8 @@ static int check_group(const struct put_start *call, const struct layout *layout
 		return why_set(why, EINVAL, "group %u: class mask 0x%x is empty or no part of the call's 0x%x", i, g->class_mask,
 			       call->class_mask);
 	if (g->flags & PUT_RUNG && !(g->class_mask & rows))
-		return why_set(why, EINVAL, "group %u: RUNG takes a row; class mask 0x%x has no state class", i, g->class_mask);
+		return why_set(why, EINVAL, "group %u: flags 0x%x: RUNG takes a row; class mask 0x%x has no state class", i, g->flags,
+			       g->class_mask);
 	if (g->flags & PUT_ROW_ONLY) {
 		if (g->keys != 1 || g->class_mask & ~rows)
 			return why_set(why, EINVAL, "group %u: ROW_ONLY takes one key and state classes only; it has %u keys and "

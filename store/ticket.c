@@ -596,15 +596,21 @@ void ticket_withdraw(struct tickets *t, const struct ticket_seat *seat)
 
 /* ---- gate 3 ---------------------------------------------------------------------------------------------------------- */
 
-/* May one resume where the last range ended, with what was delivered? */
+/* Where one can resume with what was delivered: at the boundary; of a part of it, where all is dense, at the deepest one that it reaches. */
 static uint64_t restorable(const struct tickets *t, const struct live *live)
 {
 	const struct layout *layout = t->space->layout;
+	const struct found *f = live->found;
+	uint32_t key;
 
-	for (uint32_t c = 0; c < layout->classes; c++)
-		if (live->found->class_mask >> c & 1 && layout->class[c].kind != VALUE_DENSE && !live->whole)
-			return 0;
-	return live->delivered;
+	if (live->whole || !live->delivered)
+		return live->delivered;
+	if (f->class_mask & ~layout->dense_mask)
+		return 0;
+	key = (uint32_t)((live->delivered - f->start) / layout->page_tokens);
+	while (key > f->first && !bit_get(&f->restorable, key - 1))
+		key--;
+	return key > f->first ? f->start + (uint64_t)key * layout->page_tokens : 0;
 }
 
 static void report(struct tickets *t, struct ticket *k, struct place *rank, bool failed)

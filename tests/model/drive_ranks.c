@@ -23,59 +23,17 @@
 
 #include "store/base/clock.h"
 #include "store/base/digest.h"
-#include "store/get_private.h"
 #include "store/manage.h"
-#include "store/session_private.h"
-#include "store/space.h"
 #include "store/ticket.h"
-
-#define WORLD_MAX 8u
-#define PATH_MAX_PAGES 512u
-#define GROUPS_MAX 512u
-#define FILL_TTL_S 5u
-#define HANDLE_TTL_S 60u
-#define GRANT (2ull << 20)
+#include "tests/model/drive.h"
 
 static const char *const skip_words[] = { "windows", "worlds", "tickets", "ladder", "candidates", "nopages", "fills", "gaps" };
-enum { SKIP_WINDOWS, SKIP_WORLDS, SKIP_TICKETS, SKIP_LADDER, SKIP_CANDIDATES, SKIP_NOPAGES, SKIP_FILLS, SKIP_GAPS, SKIP_WORDS };
 
-static struct {
-	bool skip[SKIP_WORDS], check;
-	unsigned long most, differences;
-	unsigned long line, done, late;
-} run = { .most = 1 };
+struct drive_run run = { .most = 1 };
+struct drive_world w;
 
-/* A world of the model, and its plans that are open. */
-static struct {
-	struct host *host;
-	struct space *space;
-	struct session *session[WORLD_MAX + 1]; /* of each rank; the last one has none */
-	uint32_t world, page, classes, states;
-	bool gaps; /* there are pages without a value of any class */
-	bool over; /* a difference was found, or it is one to be passed over */
-	uint64_t begin_ns, seconds, handle;
-	struct open_plan {
-		uint64_t id;
-		uint32_t rank, groups;
-	} *plans;
-	size_t plan_count, plan_room;
-	uint64_t tickets; /* counted up: they are their own names */
-} w;
-
-/* The ticket that ranks are at, and what each has open under it. */
-static struct {
-	bool on;
-	uint8_t id[16];
-	struct rank_seat {
-		bool live, used, moving; /* a handle; the ticket is in use by a call of drive_ranks' own; a real one waits */
-		struct handle *handle;
-		uint64_t number, boundary, from, could;
-		struct get_transfer call;
-		uint64_t offsets[PATH_MAX_PAGES * LAYOUT_MAX_CLASSES];
-	} seat[WORLD_MAX + 1];
-} joint;
-
-/* Has the store given something half there more time, as it may, than the model, which knows no numbers of records? */
+/* Has the store given something half there more time, as it may, than the model, which knows no numbers of records? Or has something
+ * gone where rows stand at pages without values: which of those are pinned with what, the model does not follow to the end. */
 static bool was_late(void)
 {
 	bool late = false;
@@ -83,14 +41,12 @@ static bool was_late(void)
 	if (!w.space->fills)
 		return false;
 	lock_take(&w.space->lock);
-	late = fills_late(w.space->fills) > 0;
+	late = fills_late(w.space->fills) > 0 || (w.uneven && w.states && w.space->stats.values_abandoned);
 	lock_drop(&w.space->lock);
 	return late;
 }
 
-static void differs(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static void differs(const char *format, ...)
+void differs(const char *format, ...)
 {
 	va_list args;
 
@@ -108,7 +64,7 @@ static void differs(const char *format, ...)
 	run.differences++;
 }
 
-static void *need(void *p)
+void *need(void *p)
 {
 	if (!p) {
 		fprintf(stderr, "drive_ranks: line %lu: no memory, or not what the model emits\n", run.line);
@@ -117,17 +73,17 @@ static void *need(void *p)
 	return p;
 }
 
-static char *text_of(const json_t *value)
+char *text_of(const json_t *value)
 {
 	return need(json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY));
 }
 
-static uint64_t number(const json_t *object, const char *name)
+uint64_t number(const json_t *object, const char *name)
 {
 	return (uint64_t)json_integer_value(need(json_object_get(object, name)));
 }
 
-static uint64_t at(const json_t *array, size_t i)
+uint64_t at(const json_t *array, size_t i)
 {
 	return (uint64_t)json_integer_value(need(json_array_get(array, i)));
 }
@@ -177,6 +133,7 @@ static void add(json_t *classes, const json_t *class, size_t number_)
 	} else {
 		json_object_set_new(out, "every", json_integer((json_int_t)(number(class, "every") * w.page)));
 		w.gaps &= number(class, "every") > 1;
+		w.uneven |= number(class, "every") > 1;
 		w.over |= !strcmp(kind, "window") && run.skip[SKIP_WINDOWS];
 	}
 	if (!strcmp(kind, "window")) {
@@ -199,6 +156,7 @@ static json_t *layout_of(const json_t *arguments)
 	w.states = 0;
 	w.over = w.world > 1 && run.skip[SKIP_WORLDS];
 	w.gaps = true;
+	w.uneven = false;
 	json_array_foreach(given, i, class)
 	{
 		columns += number(class, "shares");
@@ -309,8 +267,6 @@ static void pass_time(uint64_t seconds)
 		fills_run(w.space->fills, w.begin_ns + ++w.seconds * 1000000000u);
 }
 
-static void joint_ends(void);
-
 /* What the model does at the end of a world, which it does not emit. */
 static void world_ends(void)
 {
@@ -321,15 +277,16 @@ static void world_ends(void)
 	joint_ends();
 	for (size_t i = 0; i < w.plan_count; i++)
 		end_plan(&w.plans[i], false);
+	put_tickets_run(w.space->put_tickets, clock_now_ns() + (PUT_TICKET_S + 1) * 1000000000ull);
 	pass_time(3 * FILL_TTL_S);
 	check_all();
 	space_report(w.space, &report);
 	if (!w.over && (report.stats.pins || report.stats.handles || report.stats.put_plans || report.stats.slots_prepared ||
-			report.stats.waiting))
-		differs("left behind: %llu pins, %llu handles, %llu plans, %llu slots prepared, %llu waiting",
+			report.stats.waiting || report.stats.ticket_slots))
+		differs("left behind: %llu pins, %llu handles, %llu plans, %llu slots prepared, %llu kept, %llu waiting",
 			(unsigned long long)report.stats.pins, (unsigned long long)report.stats.handles,
 			(unsigned long long)report.stats.put_plans, (unsigned long long)report.stats.slots_prepared,
-			(unsigned long long)report.stats.waiting);
+			(unsigned long long)report.stats.ticket_slots, (unsigned long long)report.stats.waiting);
 	for (uint32_t rank = 0; rank <= w.world; rank++) {
 		session_release(w.session[rank]);
 		host_process_gone(w.host, session_number(w.session[rank]));
@@ -428,11 +385,18 @@ static void do_put(const json_t *arguments, const json_t *expected)
 		.answers = answers,
 		.status = status,
 	};
+	const json_t *ticket = json_array_get(arguments, 4);
 	json_t *should = json_array();
 	struct why why = WHY_INIT;
 	size_t i;
 	int r;
 
+	if (json_is_integer(ticket)) {
+		uint64_t name = (uint64_t)json_integer_value(ticket);
+
+		digest_128(&name, sizeof(name), call.ticket);
+		call.deadline_ns = clock_now_ns() + PUT_TICKET_S * 1000000000ull;
+	}
 	json_array_foreach(given, i, group)
 	{
 		if (run.skip[SKIP_NOPAGES] && json_is_string(json_array_get(expected, i)))
@@ -507,17 +471,7 @@ static void do_remove(const json_t *arguments, const json_t *expected)
 
 /* ---- gets -------------------------------------------------------------------------------------------------------- */
 
-#define CANDIDATES 16u
-
-/* A GET_START of the model's question. */
-struct question {
-	struct key keys[PATH_MAX_PAGES];
-	uint64_t hits[PATH_MAX_PAGES / 64], restorable[PATH_MAX_PAGES / 64], wanted[PATH_MAX_PAGES];
-	struct get_candidate candidates[CANDIDATES];
-	struct get_start call;
-};
-
-static int ask(struct question *q, const json_t *given, const uint8_t *ticket, struct session *session, struct why *why)
+int ask(struct question *q, const json_t *given, const uint8_t *ticket, struct session *session, struct why *why)
 {
 	const json_t *path = need(json_object_get(given, "path")), *limit = json_object_get(given, "limit"), *node;
 	struct get_start *call = &q->call;
@@ -646,235 +600,6 @@ static void do_get(const json_t *given, const json_t *expected)
 		get_cancel(w.session[0], q.call.handle, &why);
 }
 
-/* ---- tickets ----------------------------------------------------------------------------------------------------- */
-
-/* Of the model's rank, or of the session without one. */
-static uint32_t seat_of(const json_t *who)
-{
-	return json_is_null(who) ? w.world : (uint32_t)json_integer_value(who);
-}
-
-static void joint_begins(void)
-{
-	if (joint.on)
-		return;
-	joint.on = true;
-	memset(&joint.seat, 0, sizeof(joint.seat));
-	digest_128(&w.tickets, sizeof(w.tickets), joint.id);
-	w.tickets++;
-}
-
-/* The store says so many tokens, or that it waits. */
-static void told(const char *what, uint32_t seat, bool waits, uint64_t is, const json_t *expected)
-{
-	if (waits == json_is_null(expected) && (waits || is == (uint64_t)json_integer_value(expected)))
-		return;
-	char *should = text_of(expected);
-
-	if (waits)
-		differs("ticket, %s of seat %u: the model says %s, the store waits", what, seat, should);
-	else
-		differs("ticket, %s of seat %u: the model says %s, the store %llu", what, seat, should, (unsigned long long)is);
-	free(should);
-}
-
-static void do_start(const json_t *given, uint32_t i, const json_t *expected)
-{
-	struct rank_seat *seat = &joint.seat[i];
-	uint64_t have = number(given, "have") / w.page * w.page;
-	struct why why = WHY_INIT;
-	struct question q;
-	int r = ask(&q, given, joint.id, w.session[i], &why);
-	uint64_t length = q.call.transferable_len / w.page * w.page;
-
-	if (r) {
-		differs("ticket, start of seat %u: %s", i, why.text);
-		return;
-	}
-	*seat = (struct rank_seat){ .live = q.call.handle_live, .handle = q.call.h, .number = q.call.handle, .boundary = length, .from = have };
-	if (json_integer_value(expected) || length > have) /* what has ended is 0 there, and `have` here */
-		told("start", i, false, length, expected);
-	if (seat->live && i < w.world && !w.over && ask(&q, given, joint.id, w.session[i], &why) != -EEXIST)
-		differs("ticket, start of seat %u once more: it is no EEXIST", i);
-}
-
-static void seat_idle(struct rank_seat *seat)
-{
-	if (!seat->used)
-		return;
-	lock_take(&w.space->lock);
-	ticket_idle(w.space->tickets, &seat->handle->seat);
-	lock_drop(&w.space->lock);
-	tickets_drain(w.space->tickets);
-	seat->used = false;
-}
-
-/* The rank can deliver less than the range: its read has failed. Such a rank speaks to the ticket itself. */
-static int deliver_less(struct rank_seat *seat, uint64_t to, uint64_t could, uint64_t *ret, struct why *why)
-{
-	const struct ticket_range range = { .boundary = seat->boundary, .from = seat->from, .to = to };
-	struct tickets *tickets = w.space->tickets;
-	const struct ticket_seat *at_ = &seat->handle->seat;
-	int r = 0;
-
-	lock_take(&w.space->lock);
-	if (!seat->used) {
-		seat->used = ticket_use(tickets, at_) != NULL;
-		seat->could = could;
-	}
-	*ret = seat->from;
-	if (seat->used)
-		r = ticket_deliver(tickets, at_, &range, seat->could, clock_now_ns() + 3600000000000ull, ret, why);
-	if (seat->used && !r)
-		ticket_took(tickets, at_);
-	lock_drop(&w.space->lock);
-	if (r != STEP_WAIT)
-		seat_idle(seat);
-	return r;
-}
-
-static int move(struct rank_seat *seat, struct session *session, uint64_t to, uint64_t *ret, struct why *why)
-{
-	struct get_transfer *call = &seat->call;
-	int r = session_enter(session, 0, why);
-
-	if (!seat->moving) {
-		*call = (struct get_transfer){
-			.session = session,
-			.handle = seat->number,
-			.plan = ++w.handle,
-			.boundary = seat->boundary,
-			.from = seat->from,
-			.to = to,
-			.deadline_ns = clock_now_ns() + 3600000000000ull,
-			.offsets = seat->offsets,
-			.offsets_capacity = PATH_MAX_PAGES * LAYOUT_MAX_CLASSES,
-		};
-		r = get_transfer_begin(call, why);
-	}
-	while (!r && (r = get_transfer_step(call, why)) == STEP_MORE)
-		r = 0;
-	session_leave(session);
-	seat->moving = r == STEP_WAIT;
-	*ret = r ? seat->from : call->delivered_len;
-	if (!r) {
-		seat->live = !call->handle_ended;
-		r = get_release(session, call->plan, why);
-		r = r == -ENOENT || r == -EALREADY ? 0 : r; /* nothing was delivered */
-	}
-	return r;
-}
-
-/* The handle of a rank whose transfers are over; its report is to come. */
-static void seat_over(struct rank_seat *seat, struct session *session)
-{
-	struct why why = WHY_INIT;
-
-	if (!seat->live)
-		return;
-	lock_take(&w.space->lock);
-	ticket_leave(w.space->tickets, &seat->handle->seat, true);
-	lock_drop(&w.space->lock);
-	get_cancel(session, seat->number, &why);
-	seat->live = false;
-}
-
-static void do_transfer(const json_t *arguments, uint32_t i, const json_t *expected)
-{
-	struct rank_seat *seat = &joint.seat[i];
-	uint64_t to = at(arguments, 4), could = at(arguments, 5), is = seat->from;
-	struct why why = WHY_INIT;
-	int r = 0;
-
-	if (seat->used || (seat->live && !seat->moving && could < to))
-		r = deliver_less(seat, to, could, &is, &why);
-	else if (seat->live)
-		r = move(seat, w.session[i], to, &is, &why);
-	if (r && r != STEP_WAIT) {
-		differs("ticket, transfer of rank %u: %s", i, why.text);
-		return;
-	}
-	if (r || json_is_null(expected) || json_integer_value(expected) || is > seat->from) /* nothing is 0 there, and `from` here */
-		told("transfer", i, r == STEP_WAIT, is, expected);
-	if (r == STEP_WAIT)
-		return;
-	seat->from = is;
-	if (to == seat->boundary || !json_integer_value(expected))
-		seat_over(seat, w.session[i]);
-}
-
-static void do_confirm(const json_t *arguments, uint32_t i, const json_t *expected)
-{
-	struct ticket_confirm call = {
-		.session = w.session[i],
-		.failed = !json_is_true(json_array_get(arguments, 3)),
-		.deadline_ns = clock_now_ns() + 3600000000000ull,
-	};
-	struct why why = WHY_INIT;
-	int r;
-
-	memcpy(call.ticket, joint.id, sizeof(call.ticket));
-	r = ticket_confirm_step(&call, &why);
-	if (r == STEP_WAIT)
-		ticket_confirm_undo(&call); /* the report stands */
-	else if (r)
-		differs("ticket, confirm of rank %u: %s", i, why.text);
-	if (r == 0 || r == STEP_WAIT)
-		told("confirm", i, r == STEP_WAIT, call.restored, expected);
-}
-
-/* Cancels what it has, or, where there is nothing to cancel any more, ends as its session would. */
-static void do_leave(uint32_t i)
-{
-	struct rank_seat *seat = &joint.seat[i];
-	struct why why = WHY_INIT;
-
-	seat_idle(seat);
-	if (seat->moving)
-		get_transfer_undo(&seat->call);
-	if (seat->live)
-		get_cancel(w.session[i], seat->number, &why);
-	else
-		tickets_session_ends(w.space->tickets, w.session[i]);
-	seat->live = seat->moving = false;
-}
-
-/* Nobody is left. */
-static void joint_ends(void)
-{
-	struct tickets_report report;
-
-	if (!joint.on)
-		return;
-	for (uint32_t i = 0; i <= w.world; i++)
-		do_leave(i);
-	tickets_run(w.space->tickets, clock_now_ns() + (HANDLE_TTL_S + 1) * 1000000000ull);
-	joint.on = false;
-	lock_take(&w.space->lock);
-	tickets_report(w.space->tickets, &report);
-	tickets_check(w.space->tickets);
-	lock_drop(&w.space->lock);
-	if (report.live || report.pins || report.kept_slots)
-		differs("after a ticket: %llu live, %llu pins, %llu slots kept", (unsigned long long)report.live,
-			(unsigned long long)report.pins, (unsigned long long)report.kept_slots);
-}
-
-static void do_ticket(const json_t *arguments, const json_t *expected)
-{
-	const char *what = json_string_value(need(json_array_get(arguments, 2)));
-	uint32_t i = seat_of(json_array_get(arguments, 1));
-
-	joint_begins();
-	if (!strcmp(what, "start"))
-		do_start(json_array_get(arguments, 0), i, expected);
-	else if (!strcmp(what, "transfer"))
-		do_transfer(arguments, i, expected);
-	else if (!strcmp(what, "confirm"))
-		do_confirm(arguments, i, expected);
-	else if (!strcmp(what, "leave"))
-		do_leave(i);
-}
-
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 /* The funnel at the end of a world. */
@@ -926,6 +651,8 @@ static void do_line(const char *what, const json_t *arguments, const json_t *ans
 		do_ticket(arguments, answer);
 	else if (!strcmp(what, "counts") && !run.skip[SKIP_LADDER])
 		compare_counts(answer);
+	else if (!strcmp(what, "late"))
+		put_tickets_run(w.space->put_tickets, clock_now_ns() + (PUT_TICKET_S + 1) * 1000000000ull);
 	else if (!strcmp(what, "over"))
 		joint_ends();
 	if (run.check)

@@ -248,8 +248,8 @@ class Ticket:
         if not self.reports.setdefault(rank, done):
             self.decide(0)
         elif len(self.reports) == self.cache.world and self.outcome is None:
-            whole = self.ranges[-1] == self.decision["hit"] or all(k.kind == DENSE for k in self.cache.classes)
-            self.decide(self.ranges[-1] if whole else 0)
+            end, dense = self.ranges[-1], all(k.kind == DENSE for k in self.cache.classes)
+            self.decide(end if end == self.decision["hit"] else max([b for b in self.decision["restorable"] if b <= end and dense], default=0))
         return self.outcome
     def leave(self, rank):  # cancel, death, or its deadline
         return self.decide(0) if rank is not None or not self.ranks else None
@@ -313,8 +313,16 @@ def random_world(r, most, emit):
             groups = [(k, b, whole + states if states and r.random() < .3 else pages) for b, k in [*cache.ends(path)][first:]]
             if states and r.random() < .5:
                 groups.append(r.choice((((path[-1], 7), len(path) * cache.page + 7, states), (path[0], cache.page, states))))
-            named[plan := next(ids)] = {key for key, _, _ in groups}
-            emit("put", [plan, rank, groups, path], cache.put_start(plan, rank, groups))
+            joint = cache.world > 1 and r.random() < .2  # all of them, under a ticket; those behind `late` when it has ended
+            ranks = r.sample(range(cache.world), cache.world) if joint else [rank]
+            late = r.randrange(1, cache.world) if joint and r.random() < .3 else len(ranks)
+            ticket = next(ids) if joint else None
+            for rank in ranks[:late]:
+                named[plan := next(ids)] = {key for key, _, _ in groups}
+                emit("put", [plan, rank, groups, path, ticket], cache.put_start(plan, rank, groups))
+            emit("late", None, None) if ranks[late:] else None
+            for rank in ranks[late:]:
+                emit("put", [next(ids), rank, groups, path, ticket], ["NOROOM"] * len(groups))
         elif what < .65 and cache.plans:
             plan = r.choice([*cache.plans])
             commit = r.random() < .85 or cache.leaned_on(plan)

@@ -41,14 +41,15 @@ static int put_row(struct session *s, uint64_t plan, uint32_t page, uint64_t con
 	return (int)result.status[0];
 }
 
-static uint64_t restorable_bits;
+static uint64_t restorable_words[4]; /* of the last one */
+#define restorable_bits restorable_words[0]
 
 static void get(struct session *s, uint64_t handle, uint32_t pages, uint64_t have, struct get_start *call)
 {
 	struct why why = WHY_INIT;
 
-	restorable_bits = 0;
-	call->restorable = &restorable_bits;
+	memset(restorable_words, 0, sizeof(restorable_words));
+	call->restorable = restorable_words;
 	if (get_chain(s, handle, 1, pages, have, call, &why))
 		fail_msg("get: %s", why.text);
 }

@@ -150,6 +150,8 @@ static struct found *new_found(struct trial *r)
 
 	assert_non_null(found);
 	found->class_mask = 1;
+	bit_set(&found->restorable, HALF / FIXTURE_PAGE - 1); /* every fifth page ends a value of each class */
+	bit_set(&found->restorable, FULL / FIXTURE_PAGE - 1);
 	found->runs = malloc(sizeof(*found->runs));
 	found->runs[0] = (struct run){ .record = r->record, .end = 10 };
 	found->run_capacity = found->run_count = 1;
@@ -669,6 +671,43 @@ static void a_part_with_a_row_is_nothing(void **state)
 	close_two(&f, s);
 }
 
+/* Of dense classes alone a part is of use, as far as one ends a value of each. */
+static void a_part_ends_at_a_boundary(void **state)
+{
+	struct get_transfer transfer[2];
+	struct ticket_confirm confirm[2];
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV ",{\"name\":\"ix\",\"kind\":\"dense\",\"every\":128,\"planes\":[{\"name\":\"i\",\"bytes\":1000}]}", 2, 64 * MIB,
+		     32 * MIB, NULL);
+	for (uint32_t i = 0; i < 2; i++) {
+		s[i] = fixture_session(&f, i);
+		assert_int_equal(put_chain(s[i], 1, 1, 0, 6, 3, 0, &put[i]), 0);
+		commit_all(s[i], 1, 1);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(start_one(s[i], 2, 9, 6, &get, &why), 0);
+		assert_int_equal(get.transferable_len, 384);
+		transfer[i] = (struct get_transfer){ .deadline_ns = FAR };
+	}
+	assert_int_equal(transfer_run(s[0], 2, 3, 384, 0, 192, offsets[0], 6, &transfer[0], &why), STEP_WAIT);
+	assert_int_equal(transfer_run(s[1], 2, 3, 384, 0, 192, offsets[1], 6, &transfer[1], &why), 0);
+	assert_int_equal(get_transfer_step(&transfer[0], &why), 0);
+	assert_int_equal(confirm_one(s[0], 9, FAR, &confirm[0], &why), STEP_WAIT);
+	assert_int_equal(confirm_one(s[1], 9, FAR, &confirm[1], &why), 0);
+	assert_int_equal(ticket_confirm_step(&confirm[0], &why), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(confirm[i].restored, 128);
+		assert_int_equal(get_cancel(s[i], 2, &why), 0);
+		assert_int_equal(get_release(s[i], 3, &why), 0);
+	}
+	close_two(&f, s);
+}
+
 static void a_death_ends_the_wait_of_the_others(void **state)
 {
 	struct get_transfer transfer;
@@ -868,6 +907,7 @@ int main(void)
 		cmocka_unit_test(all_ranks_are_answered_alike),
 		cmocka_unit_test(ranges_pass_one_after_another),
 		cmocka_unit_test(a_part_with_a_row_is_nothing),
+		cmocka_unit_test(a_part_ends_at_a_boundary),
 		cmocka_unit_test(a_death_ends_the_wait_of_the_others),
 		cmocka_unit_test(a_death_after_the_report_counts),
 		cmocka_unit_test(gates_have_deadlines),
