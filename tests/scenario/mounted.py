@@ -91,6 +91,11 @@ class Daemon:
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
+    def logged(self, text):
+        """Waits until the log says so: what the serving process says, its parent writes a moment later."""
+        wait_for(lambda: text in self.log(), 10 * self.slower, f"in the log: {text}")
+        return True
+
     def serving(self):
         """The pid of the serving process, as the log says."""
         pid = int(re.findall(r"info: serving .*, pid (\d+)", self.log())[-1])

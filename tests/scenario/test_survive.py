@@ -141,7 +141,7 @@ def test_a_namespace_stays_while_a_client_of_before_holds_plans(survives):
     assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
     kill_and_wait(d)
     assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
-    assert "1 slots of namespace hot are kept for clients of before" in d.log()
+    assert d.logged("1 slots of namespace hot are kept for clients of before")
     with again(d) as heir:
         heir.call("SETTLE", session=client.attached.session)
     os.rmdir(d.path("ns/hot"))
@@ -505,7 +505,7 @@ def test_a_connection_that_cannot_be_taken_over(survives, slower, at, words, res
         os.pwrite(f.fileno(), bytes([byte[0] ^ 1]), init + at)
     kill(d)
     d.wait_ready(times=2)
-    assert words in d.log() and d.log().count("is mounted anew") == 1
+    assert d.logged(words) and d.log().count("is mounted anew") == 1
     assert os.listdir(d.path("ns")) == ["x"] and len(mounts_at(d.mount)) == 1
     assert f"restarts: {restarts}" in d.read("health")
     assert last_exit(d).startswith("reason: signal 9 (Killed)\n")

@@ -114,7 +114,7 @@ def test_the_version_is_the_new_programs(daemon, upgrade, renamed, slower):
     said = upgrade(d, path)
     assert said["status"] == 0 and said["text"].startswith(f"prefixfsd {number} serves, after a pause of "), said
     assert f"\nversion: {number}, " in d.read("health") and d.read("version").startswith(f"prefixfs {number}\n")
-    assert f"prefixfsd {number} may follow {renamed.version}" in d.log()
+    assert d.logged(f"prefixfsd {number} may follow {renamed.version}")
     # Who follows it after a death is the same program, though its file is gone by then.
     os.unlink(path)
     serving = kill(d)
@@ -125,7 +125,7 @@ def test_the_version_is_the_new_programs(daemon, upgrade, renamed, slower):
     # Back is the same command: without a file it is what the daemon was started from.
     said = upgrade(d)
     assert said["status"] == 0 and said["text"].startswith(f"prefixfsd {renamed.version} serves"), said
-    assert f"prefixfsd {renamed.version} may follow {number}" in d.log()
+    assert d.logged(f"prefixfsd {renamed.version} may follow {number}")
     assert f"\nversion: {renamed.version}, " in d.read("health") and found(d, 1)
     assert "upgrades: 2\n" in d.read("health") and "restarts: 1\n" in d.read("health")
 
