@@ -214,6 +214,7 @@ def scenarios(name, build, env, prefix, only, keep, count):
         os.makedirs(reports)
         # Daemons' sockets lie in there, and a socket's path has 107 bytes at most.
         scratch = tempfile.mkdtemp(prefix="pfs-")
+        os.chmod(scratch, 0o755)  # some tests become other users
         # A sanitizer's report of a daemon that a test started is found even if the test does not look.
         mine = dict(env, TMPDIR=scratch)
         for variable in SANITIZERS if name != "plain" else ():

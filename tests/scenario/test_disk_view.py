@@ -376,7 +376,12 @@ def test_recorded_sessions_are_there_after_a_restart(with_disk, program):
         return json.loads(r.stdout)
 
     first = replay("--model", "Qwen3-8B", "--tp", "2", "--one-rank", "--plane-divisor", "64")
-    assert first["wrong_values"] == first["unfetched_pages"] == 0 < first["bytes_put"]
+    assert first["bytes_put"] > 0
+    for _ in range(10):  # a put that finds no room for a second goes on without: until all of it is there
+        assert first["wrong_values"] == first["unfetched_pages"] == 0
+        if first["hit_ratio"] > 0.9:
+            break
+        first = replay()
     assert int(d.stats()["bytes_spilled"]) > 0, "memory alone would do"
     assert command(d, "drain")[1]["left"] == 0
     d.stop(seconds=60)
@@ -384,7 +389,6 @@ def test_recorded_sessions_are_there_after_a_restart(with_disk, program):
     d.wait_ready(times=2)
     again = replay()
     assert again["wrong_values"] == again["unfetched_pages"] == 0
-    # Not all of it: a put that finds no room for a second goes on without.
     assert again["hit_ratio"] > 0.9 and again["verified_values"] >= first["verified_values"]
     assert again["bytes_from_disk"] == int(d.stats()["bytes_promoted"]) > 0
     assert d.stats()["waiting"] == d.stats()["slots_owed"] == "0"
