@@ -19,7 +19,13 @@ STATE_LAYOUT = {"version": 1, "identity": {"model": "test/state"}, "world": 1, "
                             {"name": "st", "kind": "state", "planes": [{"name": "S", "bytes": 5000}]}]}
 
 
-def wait_for(condition, seconds, what="it", pause=0.01):
+PATIENCE = 30  # seconds that wait_for has at least: a busy machine is slow, and what holds is seen at once
+
+
+def wait_for(condition, seconds, what="it", pause=0.01, exactly=False):
+    """@exactly: not a moment longer than that, for it would come by itself later."""
+    if not exactly:
+        seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         value = condition()
