@@ -248,6 +248,32 @@ def test_a_death_after_the_unmount_is_the_end(daemon, folder):
     assert "it was told to stop" not in d.log()
 
 
+@pytest.mark.parametrize("deaths", [1, 4])
+def test_an_end_while_nobody_serves_writes_down_what_memory_holds(daemon, folder, deaths):
+    """The parent has it all: one more serving process writes it down."""
+    d = daemon("--disk", folder, "--drain", "full", "--deaths", "1000")
+    d.namespace("x")
+    put(d)
+    assert disk.files(folder) == []
+    for n in range(deaths):
+        d.wait_ready(times=n + 1)
+        os.kill(d.serving(), signal.SIGKILL)
+    wait_for(lambda: d.log().count("the serving process died") == deaths, 20 * d.slower, "the pause", pause=0.001)
+    d.process.send_signal(signal.SIGTERM)
+    assert d.process.wait(30 * d.slower) == 0, d.log()
+    assert len(disk.files(folder)) > 0 and "is lost" not in d.log(), d.log()
+
+
+def test_the_end_of_the_fallen_mount_says_what_is_lost(daemon, folder):
+    d = daemon("--disk", folder, "--drain", "full", "--deaths", "1")
+    d.namespace("x")
+    put(d)
+    os.kill(d.serving(), signal.SIGKILL)
+    wait_for(d.falls, 30 * d.slower, "the fallen mount")
+    assert d.stop()[0] == 1
+    assert "warning: what was not on the disk is lost: it died before anything was written down\n" in d.log()
+
+
 def test_what_a_death_while_writing_down_loses_is_told(daemon, folder):
     d = daemon("--disk", folder, "--disk-fault", "write:EIO", "--drain", "full")
     d.namespace("x")
