@@ -2,9 +2,11 @@
 """The mount outlives its serving process: the same mount, nobody hangs, what was asked is answered, what is gone is ESTALE."""
 import contextlib
 import errno
+import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -568,6 +570,34 @@ def test_a_crash_loop_ends_in_the_fallen_mount(daemon, slower):
     status, seconds = d.stop()
     assert status == 1 and seconds < 1 * slower
     assert mounts_at(d.mount) == []
+
+
+def test_stray_signals_end_nobody(daemon):
+    d = daemon()
+    d.namespace(layout=LAYOUT)
+    serving = d.serving()
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(d.process.pid, number)
+    kill(d)
+    d.wait_ready(times=2)
+    assert d.process.poll() is None and d.serving() != serving and os.listdir(d.path("ns")) != []
+
+
+def test_what_ls_asks_of_the_fallen_mount(daemon):
+    d = daemon("--deaths=1")
+    fell(d, 1)
+    for words in (["stat", d.path("health")], ["ls", "-l", d.mount], ["getfattr", "-d", d.path("health")]):
+        if shutil.which(words[0]):
+            r = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert (r.returncode, r.stderr) == (0, ""), words
+
+
+def test_the_command_waits_for_the_end_of_the_fallen_mount(daemon, program):
+    d = daemon("--deaths=1")
+    fell(d, 1)
+    r = subprocess.run([program("prefixfs"), "unmount", "--json", d.mount], capture_output=True, text=True, check=True)
+    assert json.loads(r.stdout)["pid"] == d.process.pid
+    assert not alive(d.process.pid)
 
 
 def test_an_unmount_ends_the_fallen_mount(daemon, slower):
