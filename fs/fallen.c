@@ -16,6 +16,7 @@
 
 #define ANSWERS 64u /* of one call */
 #define MAX_WRITE (1u << 17)
+#define STATX 52u /* FUSE_STATX (linux/fuse.h of protocol 7.39), which older headers lack */
 #define GENERATION 1u /* as in life (fs/ops_dir.c): another one would be another file */
 
 /* A request in parts; the reply as it grows behind its header. */
@@ -170,6 +171,19 @@ static int answer_readdir(struct answer *a, bool plus)
 	return 0;
 }
 
+/* No attributes: for any other answer the kernel may not ask again, of a successor neither. */
+static int answer_listxattr(struct answer *a)
+{
+	struct fuse_getxattr_out out = {.size = 0};
+	struct fuse_getxattr_in in;
+
+	if (a->in.nodeid != health_node() && a->in.nodeid != FUSE_ROOT_ID)
+		return -EIO;
+	if (!argument(a, &in, sizeof(in)))
+		return -EIO;
+	return in.size ? 0 : put(a, &out, sizeof(out));
+}
+
 static int answer_one(struct answer *a)
 {
 	switch (a->in.opcode) {
@@ -179,6 +193,12 @@ static int answer_one(struct answer *a)
 		return answer_lookup(a);
 	case FUSE_GETATTR:
 		return answer_getattr(a);
+	case STATX:
+		return -ENOSYS; /* as in life: it asks for FUSE_GETATTR */
+	case FUSE_LISTXATTR:
+		return answer_listxattr(a);
+	case FUSE_GETXATTR:
+		return a->in.nodeid == health_node() || a->in.nodeid == FUSE_ROOT_ID ? -ENODATA : -EIO;
 	case FUSE_OPENDIR:
 		return answer_open(a, FUSE_ROOT_ID);
 	case FUSE_OPEN:

@@ -193,8 +193,7 @@ static enum obituary_verdict not_again(const struct parent *p, bool told)
 	return told || !p->served ? OBITUARY_OVER : OBITUARY_FALL;
 }
 
-/* What --drain was to write, and is lost with it. */
-static void say_undrained(const struct parent *p)
+void obituary_undrained(const struct parent *p)
 {
 	uint32_t phase = atomic_load_explicit(&p->will->phase, memory_order_relaxed);
 	uint64_t done = atomic_load_explicit(&p->will->done, memory_order_relaxed);
@@ -236,7 +235,7 @@ static enum obituary_verdict judge_death(struct parent *p, bool refused, bool to
 	if (told) {
 		log_info(p->stopping ? "it was told to stop and is not started again" : "%s was unmounted: it is not started again",
 			p->config->mountpoint);
-		say_undrained(p);
+		obituary_undrained(p);
 	} else if (end[0])
 		parent_say(p, end);
 	return told || end[0] ? not_again(p, told) : OBITUARY_NEXT;
@@ -266,7 +265,7 @@ void obituary_note(struct parent *p, const char *reason, const char *next)
 enum obituary_verdict obituary_judge(struct parent *p, uint64_t *pause_ms)
 {
 	const struct serving *s = &p->serving;
-	bool refused = !s->ready && exited_with(s, SERVE_EXIT_REFUSED), told = parent_told_to_stop(p);
+	bool refused = !s->ready && exited_with(s, SERVE_EXIT_REFUSED), told = parent_told_to_stop(p) && !parent_has_to_write_down(p);
 
 	if (exited_with(s, 0) && told) {
 		log_info(p->stopping ? "stopped" : "%s was unmounted", p->config->mountpoint);

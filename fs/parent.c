@@ -50,6 +50,9 @@ static int open_signals(struct parent *p, struct why *why)
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* stray ones are not to end everybody's cache */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
 	p->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return p->signals < 0 ? why_set(why, errno, "signalfd: %s", strerror(errno)) : 0;
 }

@@ -112,6 +112,8 @@ void parent_hear_signals(struct parent *p);
 void parent_gather(struct parent *p, struct pollfd *fds, unsigned *n);
 /* By a signal, or by an unmount: whoever took the mount away, if it was not us, wants no other one. */
 bool parent_told_to_stop(const struct parent *p);
+/* It was told to stop while nobody served, and --drain is to write down what memory holds: one more serving process does that. */
+bool parent_has_to_write_down(const struct parent *p);
 
 /* ---- serving.c -------------------------------------------------------------------------------------------------------- */
 
@@ -148,7 +150,8 @@ void serving_release_launcher(struct parent *p);
 int succession_mount(struct parent *p, struct why *why);
 /* Takes the mount away and ends its connection. */
 void succession_unmount(struct parent *p);
-/* Waits before the next start, which an upgrade may bring forward. False: the end was asked for meanwhile. */
+/* Waits before the next start, which an upgrade may bring forward, and an end that has something to write down. False: the end was asked for
+ * meanwhile. */
 bool succession_pause(struct parent *p, uint64_t ms);
 /* Nobody serves any more: the parent answers, until it is told to stop. True: until an upgrade starts a serving process once more. */
 bool succession_fall(struct parent *p);
@@ -168,6 +171,8 @@ void obituary_recall(struct parent *p);
 void obituary_reason(const struct parent *p, const struct serving *s, char *reason);
 /* The account of the end of p->serving, as of a death, without counting as one; @next: what follows. */
 void obituary_note(struct parent *p, const char *reason, const char *next);
+/* Warns of what --drain was to write, and is lost with the last serving process. */
+void obituary_undrained(const struct parent *p);
 
 /* ---- replacement.c -------------------------------------------------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ bool succession_pause(struct parent *p, uint64_t ms)
 		parent_hear_signals(p);
 		replacement_hear(p);
 		if (parent_told_to_stop(p))
-			return false;
+			return parent_has_to_write_down(p);
 		if (now >= until || p->succeeding)
 			return true;
 		uint64_t left_ms = (until - now) / 1000000 + 1;
@@ -146,8 +146,10 @@ bool succession_fall(struct parent *p)
 {
 	struct why why = WHY_INIT;
 
-	if (parent_told_to_stop(p))
+	if (parent_told_to_stop(p)) {
+		obituary_undrained(p);
 		return false;
+	}
 	if (fallen_mount(p, &why)) {
 		parent_say(p, why.text);
 		return false;
@@ -159,5 +161,7 @@ bool succession_fall(struct parent *p)
 	log_info("the fallen mount ends");
 	if (again)
 		p->deaths = (struct deaths){0};
+	else
+		obituary_undrained(p);
 	return again;
 }

@@ -30,6 +30,13 @@ bool parent_told_to_stop(const struct parent *p)
 	return p->stopping || (!p->taken_away && !mount_present(p->config, p->device));
 }
 
+bool parent_has_to_write_down(const struct parent *p)
+{
+	bool newest;
+
+	return p->stopping && !p->stop_ms && p->served && p->config->disk[0] && config_drain_s(p->config, &newest);
+}
+
 /* ---- stopping --------------------------------------------------------------------------------------------------------- */
 
 /* By a process of its own, for what it may wait for: it has no descriptor of the mount's, so it keeps no connection. */
@@ -66,6 +73,14 @@ static void hurry(struct parent *p)
 	p->kill_ns = until;
 }
 
+static void stop_serving(struct parent *p)
+{
+	serving_tell_stop(p, false);
+	p->stop_ms = stop_ms(p->config);
+	p->kill_ns = clock_now_ns() + p->stop_ms * 1000000ull;
+	send_unmounting(p);
+}
+
 static void begin_stop(struct parent *p)
 {
 	if (p->stopping) {
@@ -75,12 +90,8 @@ static void begin_stop(struct parent *p)
 	p->stopping = true;
 	log_info("stopping");
 	replacement_stop(p);
-	if (!p->serving.pid)
-		return;
-	serving_tell_stop(p, false);
-	p->stop_ms = stop_ms(p->config);
-	p->kill_ns = clock_now_ns() + p->stop_ms * 1000000ull;
-	send_unmounting(p);
+	if (p->serving.pid && !p->serving.ended_ns && !p->serving.reaped)
+		stop_serving(p);
 }
 
 static void kill_late(struct parent *p)
@@ -212,6 +223,8 @@ static int run_one(struct parent *p, struct why *why)
 	if (r)
 		return r;
 	serving_begin(p);
+	if (p->stopping) /* it was told to while nobody served */
+		stop_serving(p);
 	watch(p);
 	return 0;
 }
@@ -246,7 +259,7 @@ static bool goes_on(struct parent *p, int *status)
 	*status = 0;
 	if (!succession_pause(p, pause_ms))
 		return false;
-	log_info("starting again");
+	log_info(p->stopping ? "starting again to write down what memory holds" : "starting again");
 	return true;
 }
 

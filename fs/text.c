@@ -70,7 +70,7 @@ static void print_remnants(const struct namespace_info *info, FILE *lines)
 		else
 			fprintf(lines, "session %" PRIu64 " of before", remnant[i].session);
 		fprintf(lines, ", for %" PRIu64 " s, until %s\n", remnant[i].age_ns / 1000000000,
-			remnant[i].watched ? "its process ends or its client says that it is done" : "its client says that it is done");
+			remnant[i].crowd ? "the processes of all of them have ended" : remnant[i].watched ? "its process ends or its client says that it is done" : "its client says that it is done");
 	}
 }
 

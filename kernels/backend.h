@@ -44,7 +44,6 @@ struct backend {
 	bool mps;
 	uint32_t blocks[KERNELS]; /* that a kernel gets at most */
 	bool prefer_overlap;      /* batches are to leave compute work alone, where the driver can tell */
-	bool fetch_tables;        /* a kernel reads what is uploaded, which the copy engine carries otherwise */
 };
 
 struct backend_needs {

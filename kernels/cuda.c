@@ -14,7 +14,7 @@
 #include "kernels/say.h"
 
 /* Blocks that a kernel gets: as few as carry the bus, for the rest of the device is the engine's. */
-#define BLOCKS_RING 16u /* between ring and planes, both in memory of the device */
+#define BLOCKS_RING 32u /* between ring and planes, both in memory of the device */
 #define BLOCKS_BULK 8u
 
 struct cuda {
@@ -322,27 +322,17 @@ static int cuda_copy(struct backend *b, enum lane lane, bool to_device, const st
 	return leave(c, r, to_device ? "copying to the device" : "copying from the device");
 }
 
-/* In the context. */
-static CUresult fetch_tables(struct cuda *c, CUstream stream, uint64_t device, const void *mirror, size_t bytes)
+/* By a kernel: to the copy engine tables would stand behind the copies of all slots that are free (docs/gpu.md, "Measured"). */
+static int cuda_upload(struct backend *b, enum lane lane, uint64_t device, const void *mirror, size_t bytes)
 {
+	struct cuda *c = cuda_of(b);
 	struct tables_args args = {.to = (void *)(uintptr_t)device, .from = mirror, .bytes = (uint32_t)bytes};
 	uint32_t blocks = (uint32_t)((bytes + TABLES_A_BLOCK - 1) / TABLES_A_BLOCK), most = c->backend.blocks[KERNEL_RING];
 	void *parameters[] = {&args};
 
-	return c->api->p_cuLaunchKernel(c->tables, blocks < most ? blocks : most, 1, 1, TABLES_THREADS, 1, 1, 0, stream, parameters, NULL);
-}
-
-static int cuda_upload(struct backend *b, enum lane lane, uint64_t device, const void *mirror, size_t bytes)
-{
-	struct cuda *c = cuda_of(b);
-	CUresult r;
-
 	if (enter(c))
 		return -EIO;
-	if (c->backend.fetch_tables)
-		r = fetch_tables(c, c->lanes[lane], device, mirror, bytes);
-	else
-		r = c->api->p_cuMemcpyHtoDAsync(device, mirror, bytes, c->lanes[lane]);
+	CUresult r = c->api->p_cuLaunchKernel(c->tables, blocks < most ? blocks : most, 1, 1, TABLES_THREADS, 1, 1, 0, c->lanes[lane], parameters, NULL);
 	return leave(c, r, "copying tables to the device");
 }
 

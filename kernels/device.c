@@ -78,7 +78,6 @@ static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struc
 		if (gpu->tuning.blocks[i])
 			gpu->backend->blocks[i] = gpu->tuning.blocks[i];
 	gpu->backend->prefer_overlap = gpu->tuning.prefer_overlap;
-	gpu->backend->fetch_tables = gpu->tuning.fetch_tables;
 	staging = gpu->backend->staging;
 	mirror = gpu->backend->mirror;
 	for (int i = 0; i < CHANNELS && !r; i++)

@@ -33,7 +33,7 @@ struct gpu_tuning {
 	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
 	uint64_t gap;             /* between values, that is copied rather than cut out: 0..STAGE_MAX_GAP */
 	bool kernels_first;       /* struct backend_needs */
-	bool prefer_overlap, fetch_tables; /* struct backend */
+	bool prefer_overlap;      /* struct backend */
 	uint32_t blocks[KERNELS]; /* that a kernel gets at most; 0: the backend's choice */
 };
 

@@ -168,7 +168,6 @@ static struct gpu_tuning tuning_of(const struct bench_gpu *b)
 	t.turns |= b->turns;
 	t.kernels_first |= b->kernels_first;
 	t.prefer_overlap |= b->prefer_overlap;
-	t.fetch_tables |= b->fetch_tables;
 	for (int i = 0; i < KERNELS; i++)
 		t.blocks[i] = (uint32_t)b->blocks[i];
 	return t;
@@ -195,11 +194,11 @@ static int begin(struct bench_gpu *b)
 		return 1;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:b, s:i, s:b, s:b, s:b, s:[iii]}", "kernels", info.kernels, "device",
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels", info.kernels, "device",
 			info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
 			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_slots", (int)t.slots, "copy_lanes", (int)t.copy_lanes, "turns",
 			(int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
-			(int)t.prefer_overlap, "fetch_tables", (int)t.fetch_tables, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
+			(int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
 			(int)b->gpu->backend->blocks[2]));
 	return 0;
 }
@@ -253,7 +252,6 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"ahead", OPTION_NUMBER, &b.ahead, "N", "turns of the ring submitted ahead of the device", 2, MIRRORS},
 		{"kernels-first", OPTION_FLAG, &b.kernels_first, NULL, "kernels of the ring at the highest priority", 0, 0},
 		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
-		{"fetch-tables", OPTION_FLAG, &b.fetch_tables, NULL, "a kernel fetches tables, past the copy engine", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
 		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so; several with commas", 0, 0},

@@ -17,7 +17,7 @@ struct bench_gpu {
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
 	uint64_t blocks[KERNELS], slots, lanes, ahead, gap; /* struct gpu_tuning; 0 (gap: UINT64_MAX): the library's own */
-	bool turns, kernels_first, prefer_overlap, fetch_tables;
+	bool turns, kernels_first, prefer_overlap;
 	bool paths; /* each path by itself, and what users would write */
 	struct lab *lab;
 	struct pfs_gpu *gpu;

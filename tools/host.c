@@ -119,8 +119,32 @@ static unsigned serves(const char *text, size_t bytes, const struct host_mount_r
 	return found ? 1 + !strcmp(last, mount->point) : 0;
 }
 
+/* How well does this command line fit that of the parent of what serves @mount, where no process serves? The mount point is its last argument;
+ * it is not looked up, for nobody might answer. */
+static unsigned is_parent(const char *text, size_t bytes, const struct host_mount_row *mount)
+{
+	const char *name = strrchr(text, '/'), *last = text;
+
+	if (strcmp(name ? name + 1 : text, "prefixfsd") != 0)
+		return 0;
+	for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
+		if (!strncmp(at, "--serve=", strlen("--serve=")))
+			return 0;
+		last = at;
+	}
+	const char *slash = strrchr(last, '/'), *point = strrchr(mount->point, '/');
+	char above[PATH_MAX], real[PATH_MAX], wanted[PATH_MAX];
+
+	if (*last != '/' || strcmp(slash, point) != 0)
+		return 0;
+	snprintf(above, sizeof(above), "%.*s", slash == last ? 1 : (int)(slash - last), last);
+	snprintf(wanted, sizeof(wanted), "%.*s", point == mount->point ? 1 : (int)(point - mount->point), mount->point);
+	return realpath(above, real) && !strcmp(real, wanted);
+}
+
 /* The kernel gives a number of a device that is gone to the next mount, and a daemon may still write down what it held when another one has its
- * number: of those that fit best, it is the one that began last. */
+ * number: of those that fit best, it is the one that began last. A parent fits worst: where somebody serves it is
+ * found by that. */
 bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *ret)
 {
 	DIR *d = opendir("/proc");
@@ -143,13 +167,17 @@ bool host_daemon_find(const struct host_mount_row *mount, struct host_daemon *re
 		if (stat(path, &st) || (long)st.st_uid != mount->owner) /* anybody may have such arguments */
 			continue;
 		text = host_read_file(path, &bytes);
-		fits = text ? serves(text, bytes, mount, &disk) : 0;
+		long pid = strtol(e->d_name, NULL, 10);
+		bool parent;
+		fits = text ? 2 * serves(text, bytes, mount, &disk) : 0;
+		parent = text && !fits && is_parent(text, bytes, mount);
+		fits += parent;
 		free(text);
-		if (!fits || fits < best || !look_at_process(strtol(e->d_name, NULL, 10), &p) || (fits == best && p.start < start))
+		if (!fits || fits < best || !look_at_process(pid, &p) || (fits == best && p.start < start))
 			continue;
 		best = fits;
 		start = p.start;
-		*ret = (struct host_daemon){p.parent, strtol(e->d_name, NULL, 10), disk};
+		*ret = parent ? (struct host_daemon){.parent = pid, .disk = disk} : (struct host_daemon){p.parent, pid, disk};
 	}
 	if (d)
 		closedir(d);

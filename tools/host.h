@@ -27,7 +27,7 @@ struct host_mount_row {
  * False: there is none. */
 bool host_mount_find(const char *mount, struct host_mount_row *ret);
 struct host_daemon {
-	long parent, serving; /* processes */
+	long parent, serving; /* processes; serving 0: nobody does, the mount is fallen or the next one is not started yet */
 	bool disk;            /* it has a disk tier */
 };
 

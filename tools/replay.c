@@ -488,7 +488,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 	if (!r) {
 		double seconds = (double)(clock_ns() - shared->begin_ns) / 1e9;
 		struct tallies now = tallies(path);
-		const struct tallies grew = {
+		const struct tallies unknown = {-1, -1, -1}, grew = {
 			.evicted = grown(before.evicted, now.evicted),
 			.promoted = grown(before.promoted, now.promoted),
 			.promoted_bytes = grown(before.promoted_bytes, now.promoted_bytes),
@@ -507,7 +507,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		};
 
 		report_watch_end(&watch);
-		r = finish(&report, shared, &grew, &kills, json);
+		r = finish(&report, shared, kills.done ? &unknown : &grew, &kills, json); /* counters begin anew with each death */
 		hint_toobig(shared, options.clients * options.processes, &layout, mount, path);
 	}
 	if (file)

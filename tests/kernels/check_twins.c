@@ -3,7 +3,7 @@
  * On a GPU: what kernels and copies make of random copies, on each path, against a loop over bytes; all memory is compared. With
  * `ref` in its place it checks itself. Exits with 77 where there is no GPU, and says why.
  *
- *   check_twins [ref|cuda] [COPIES] [small] [turns] [fetch-tables]    SEED=number in the environment
+ *   check_twins [ref|cuda] [COPIES] [small] [turns]    SEED=number in the environment
  *
  * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu.
  */
@@ -352,7 +352,6 @@ int main(int argc, char **argv)
 
 	tuning_init(&tuning);
 	tuning.turns |= told(argc, argv, "turns");
-	tuning.fetch_tables |= told(argc, argv, "fetch-tables");
 	r = open_poisoned(kernels, &tuning);
 	if (r) {
 		pfs_gpu_last_error(why, sizeof(why));

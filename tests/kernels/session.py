@@ -27,15 +27,12 @@ RATES = "h2d_ratio_1168,h2d_ratio_4096,h2d_ratio_16384,h2d_ratio_262144,d2h_rati
 TUNINGS = [
     "--ring-slots 2 --copy-lanes 2",
     "CUDA_DEVICE_MAX_CONNECTIONS=32 --ring-slots 2 --copy-lanes 2",
-    "--ring-slots 2 --copy-lanes 1 --fetch-tables",
-    "--ring-slots 2 --copy-lanes 2 --fetch-tables",
-    "--ring-slots 3 --copy-lanes 2 --fetch-tables",
-    "--ring-slots 4 --copy-lanes 1 --fetch-tables",
-    "--ring-slots 2 --copy-lanes 2 --fetch-tables --ring-blocks 32",
+    "--ring-slots 2 --copy-lanes 1",
+    "--ring-slots 3 --copy-lanes 2",
+    "--ring-slots 2 --copy-lanes 2 --ring-blocks 16",
     "--ring-slots 2 --copy-lanes 2 --turns",
-    "--ring-slots 2 --copy-lanes 2 --turns --fetch-tables",
 ]
-UPLOADS = ["--ring-slots 2 --copy-lanes 2", "--ring-slots 2 --copy-lanes 2 --fetch-tables", "--ring-slots 2 --copy-lanes 2 --turns --fetch-tables"]
+UPLOADS = ["--ring-slots 2 --copy-lanes 2", "--ring-slots 2 --copy-lanes 2 --turns"]
 BESIDE = ["", "--prefer-overlap"]
 
 
@@ -127,7 +124,7 @@ def checker(tool, limit, *options):
     if not program:
         say("no compute-sanitizer here")
         return
-    text = run("checkers.txt", ["check_twins", KERNELS, "24", "small", "fetch-tables"], limit, {"SEED": "20260101"},
+    text = run("checkers.txt", ["check_twins", KERNELS, "24", "small"], limit, {"SEED": "20260101"},
         [program, "--tool", tool, "--print-limit", "20", "--error-exitcode", "9", "--target-processes", "all", *options])
     say("%s: %s" % (tool, (text or "")[-300:].strip().replace("\n", " | ")))
 
@@ -154,8 +151,8 @@ def main():
 def everything():
     host()
     run("twins.txt", ["check_twins", KERNELS, "200"], 60)
-    run("twins.txt", ["check_twins", KERNELS, "200", "small", "fetch-tables"], 30)
-    run("twins.txt", ["check_twins", KERNELS, "200", "small", "fetch-tables", "turns"], 30)
+    run("twins.txt", ["check_twins", KERNELS, "200", "small"], 30)
+    run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
     checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
     checker("racecheck", 30, "--racecheck-report", "all")
     best = sweep()

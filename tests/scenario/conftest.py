@@ -3,6 +3,7 @@
 
 build        path of the build folder
 program(n)   path of a program there; the test is skipped where it is not built
+library(n)   a shared library there, loaded; skipped also where a sanitizer watches it, which has to be in a process first
 slower       what to multiply patience with: sanitizers take their time
 mountable    the test is skipped where nothing can be mounted
 daemon(...)  a Daemon (mounted.py) with these options, ready; it is taken down at the end, whatever happened
@@ -13,6 +14,7 @@ on_hang(f)   f() is called from another thread when the test hangs: kill there w
 A test has 120 s (times slower), or what @pytest.mark.limit(seconds) says.
 @pytest.mark.concurrency: runs under the thread sanitizer as well.
 """
+import ctypes
 import os
 import signal
 import threading
@@ -51,6 +53,18 @@ def program(build):
             pytest.skip(f"{path} is not built")
         return path
     return find
+
+
+@pytest.fixture
+def library(program):
+    def load(name):
+        path = program(name)
+        with open(path, "rb") as f:
+            text = f.read()
+        if b"__asan_init" in text or b"__tsan_init" in text:
+            pytest.skip("Python cannot load a library that a sanitizer watches")
+        return ctypes.CDLL(path)
+    return load
 
 
 @pytest.fixture

@@ -19,7 +19,13 @@ STATE_LAYOUT = {"version": 1, "identity": {"model": "test/state"}, "world": 1, "
                             {"name": "st", "kind": "state", "planes": [{"name": "S", "bytes": 5000}]}]}
 
 
-def wait_for(condition, seconds, what="it", pause=0.01):
+PATIENCE = 30  # seconds that wait_for has at least: a busy machine is slow, and what holds is seen at once
+
+
+def wait_for(condition, seconds, what="it", pause=0.01, exactly=False):
+    """@exactly: not a moment longer than that, for it would come by itself later."""
+    if not exactly:
+        seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -90,6 +96,11 @@ class Daemon:
             return ""  # it went into the background
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
+
+    def logged(self, text):
+        """Waits until the log says so: what the serving process says, its parent writes a moment later."""
+        wait_for(lambda: text in self.log(), 10 * self.slower, f"in the log: {text}")
+        return True
 
     def serving(self):
         """The pid of the serving process, as the log says."""

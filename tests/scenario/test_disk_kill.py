@@ -118,7 +118,7 @@ def test_a_reset_is_not_taken_back(daemon, folder, slower):
 def start_without_fault(d, words):
     """After the death that a rule brought about, which was the last one."""
     d.give_up()
-    assert words in d.log()
+    assert d.logged(words)
     d.options = [o for o in d.options if not o.startswith("--disk-fault=")]
     d.start(wait=False)
     d.wait_ready(2)

@@ -215,7 +215,7 @@ def test_a_folder_that_cannot_be_used_leaves_memory(daemon, folder):
     assert disk.tier(d)["state"] == "refused"
     first = d.read("health").splitlines()[0]
     assert first.startswith("degraded: there is no disk tier: ") and folder in first
-    assert "there is no disk tier, memory runs alone" in d.log()
+    assert d.logged("there is no disk tier, memory runs alone")
     d.namespace("x")
     put(d)
     assert get(d) == bytes_of(keys_of(1))
@@ -246,6 +246,32 @@ def test_a_death_after_the_unmount_is_the_end(daemon, folder):
     assert "starting again" not in d.log() and not os.path.ismount(d.mount)
     assert f"info: {d.mount} was unmounted: it is not started again\n" in d.log()
     assert "it was told to stop" not in d.log()
+
+
+@pytest.mark.parametrize("deaths", [1, 4])
+def test_an_end_while_nobody_serves_writes_down_what_memory_holds(daemon, folder, deaths):
+    """The parent has it all: one more serving process writes it down."""
+    d = daemon("--disk", folder, "--drain", "full", "--deaths", "1000")
+    d.namespace("x")
+    put(d)
+    assert disk.files(folder) == []
+    for n in range(deaths):
+        d.wait_ready(times=n + 1)
+        os.kill(d.serving(), signal.SIGKILL)
+    wait_for(lambda: d.log().count("the serving process died") == deaths, 20 * d.slower, "the pause", pause=0.001)
+    d.process.send_signal(signal.SIGTERM)
+    assert d.process.wait(30 * d.slower) == 0, d.log()
+    assert len(disk.files(folder)) > 0 and "is lost" not in d.log(), d.log()
+
+
+def test_the_end_of_the_fallen_mount_says_what_is_lost(daemon, folder):
+    d = daemon("--disk", folder, "--drain", "full", "--deaths", "1")
+    d.namespace("x")
+    put(d)
+    os.kill(d.serving(), signal.SIGKILL)
+    wait_for(d.falls, 30 * d.slower, "the fallen mount")
+    assert d.stop()[0] == 1
+    assert "warning: what was not on the disk is lost: it died before anything was written down\n" in d.log()
 
 
 def test_what_a_death_while_writing_down_loses_is_told(daemon, folder):
@@ -311,7 +337,7 @@ def test_a_restart_has_names_and_bytes(with_disk):
     assert sorted(os.listdir(d.path("ns"))) == ["s", "x"]
     record = put(d)
     d.stop(seconds=60)
-    assert "everything is written down" in d.log()
+    assert d.logged("everything is written down")
     d.start(wait=False)
     d.wait_ready(times=3)
     assert os.stat(d.path("ns/x")).st_mode & 0o7777 == 0o2770
@@ -494,7 +520,7 @@ def test_a_removed_namespace_does_not_come_back(daemon, folder):
     assert command(d, "drain")[0] == 0
     os.rmdir(d.path("ns/x"))
     d.wait_ready(times=2)
-    assert "killed at remove_aside" in d.log() and os.listdir(d.path("ns")) == ["y"]
+    assert d.logged("killed at remove_aside") and os.listdir(d.path("ns")) == ["y"]
     wait_for(lambda: len(folders(folder)) == 1 and disk.files(folder) == [], 10 * d.slower, "what a death left of a removal")
     d.namespace("x")
     assert os.listdir(d.path("ns/x/records")) == []
@@ -641,13 +667,13 @@ def test_failed_writes_are_one_line_of_the_log(daemon, folder):
     assert command(d, "drain")[0] == 0
     wait_for(lambda: "a write of the disk tier failed" in d.log(), 5 * d.slower, "the failure in the log")
     wait_for(lambda: "the disk tier is written again" in d.log(), 20 * d.slower, "its end in the log")
-    assert d.log().count("a write of the disk tier failed") == d.log().count("is written again") == 1
+    assert d.logged("is written again") and d.log().count("a write of the disk tier failed") == d.log().count("is written again") == 1
 
 
 def test_odd_budgets_and_folders_are_warned_of(daemon, tmp_path):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         d = daemon("--disk", folder, "--disk-bytes", "1000T")
-        assert "MiB are more than the file system of" in d.log() and "is in memory (tmpfs)" in d.log()
+        assert d.logged("MiB are more than the file system of") and d.logged("is in memory (tmpfs)")
         assert disk.tier(d)["state"] == "ok"
         d.stop()
 

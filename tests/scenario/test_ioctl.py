@@ -354,14 +354,14 @@ def test_wait_inflight_is_woken_by_the_commit(client):
     client.buffer[2 << 20:(2 << 20) + 32] = key(1)
     t = threading.Thread(target=get)
     t.start()
-    time.sleep(0.2)
-    assert "r" not in done and client.stats()["waiting"] == "1"
+    wait_for(lambda: client.stats()["waiting"] == "1", 5, "the wait")
+    assert "r" not in done
     assert errno_of(client.call, "GET_CANCEL", seq=1000, handle=1) in (errno.EBUSY, errno.EINVAL)
     assert errno_of(client.call, "GET_START", seq=1000, handle=1) == errno.EBUSY
     at = time.monotonic()
     client.put_end("PUT_COMMIT", 1)
     t.join(10)
-    assert done["r"].transferable_len == 64 and done["at"] - at < 0.5
+    assert done["r"].transferable_len == 64 and done["at"] - at < 5
     assert client.stats()["waiting"] == "0"
 
 
@@ -370,7 +370,7 @@ def test_wait_ends_at_its_deadline(client):
     at = time.monotonic()
     r = client.get_start(1, [key(1)], flags=WAIT_INFLIGHT, deadline_ms=300)
     assert r.transferable_len == 0 and r.first_miss_index == 0
-    assert 0.29 < time.monotonic() - at < 1
+    assert 0.29 < time.monotonic() - at < 5
 
 
 def test_wait_is_interrupted(client):
@@ -397,7 +397,7 @@ def test_killed_waiter_is_gone_at_once(client):
         at = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        assert time.monotonic() - at < 1
+        assert time.monotonic() - at < 5
     wait_for(lambda: client.stats()["waiting"] == "0", 5)
     assert client.put_end("PUT_COMMIT", 1).done == 1
 

@@ -102,7 +102,7 @@ def test_requests_under_way_end_with_the_serving_process(daemon):
         os.kill(d.serving(), signal.SIGKILL)
         began = time.monotonic()
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        assert code == errno.ESTALE and time.monotonic() - began < 2
+        assert code == errno.ESTALE and time.monotonic() - began < 5
     d.wait_ready(times=2)
 
 

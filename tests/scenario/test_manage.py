@@ -147,7 +147,7 @@ def test_reset_hides_all_and_keeps_what_is_read(client):
     assert (r.generation, r.values, r.held) == (2, 4, 1)
     assert client.probe(keys + other).hits == 0
     assert os.listdir(d.path("ns/x/records")) == []
-    wait_for(lambda: errno_of(os.stat, path) == errno.ENOENT, 0.9, "the kernel's forgetting")  # it is told, though held
+    wait_for(lambda: errno_of(os.stat, path) == errno.ENOENT, 0.9, "the kernel's forgetting", exactly=True)  # it is told, though held
     again = client.call("SEGMENTS", ranges_offset=0, capacity=256)
     assert again.generation == 2 and [(r.id, r.generation, r.offset) for r in client.ranges()] == ranges
     assert "generation: 2" in d.read("ns/x/segment")

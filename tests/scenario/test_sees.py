@@ -107,7 +107,7 @@ def test_a_changed_mode_counts_at_once(daemon):
     folder = os.open(d.path("ns/x/records"), os.O_RDONLY)
     os.fstat(folder)
     os.chmod(d.path("ns/x"), 0o711)
-    wait_for(lambda: os.fstat(folder).st_mode & 0o777 == 0o711, 0.5, "the kernel's hearing of it")
+    wait_for(lambda: os.fstat(folder).st_mode & 0o777 == 0o711, 0.5, "the kernel's hearing of it", exactly=True)
     os.close(folder)
 
 

@@ -2,9 +2,11 @@
 """The mount outlives its serving process: the same mount, nobody hangs, what was asked is answered, what is gone is ESTALE."""
 import contextlib
 import errno
+import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -141,7 +143,7 @@ def test_a_namespace_stays_while_a_client_of_before_holds_plans(survives):
     assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
     kill_and_wait(d)
     assert errno_of(os.rmdir, d.path("ns/hot")) == errno.EBUSY
-    assert "1 slots of namespace hot are kept for clients of before" in d.log()
+    assert d.logged("1 slots of namespace hot are kept for clients of before")
     with again(d) as heir:
         heir.call("SETTLE", session=client.attached.session)
     os.rmdir(d.path("ns/hot"))
@@ -505,7 +507,7 @@ def test_a_connection_that_cannot_be_taken_over(survives, slower, at, words, res
         os.pwrite(f.fileno(), bytes([byte[0] ^ 1]), init + at)
     kill(d)
     d.wait_ready(times=2)
-    assert words in d.log() and d.log().count("is mounted anew") == 1
+    assert d.logged(words) and d.log().count("is mounted anew") == 1
     assert os.listdir(d.path("ns")) == ["x"] and len(mounts_at(d.mount)) == 1
     assert f"restarts: {restarts}" in d.read("health")
     assert last_exit(d).startswith("reason: signal 9 (Killed)\n")
@@ -568,6 +570,34 @@ def test_a_crash_loop_ends_in_the_fallen_mount(daemon, slower):
     status, seconds = d.stop()
     assert status == 1 and seconds < 1 * slower
     assert mounts_at(d.mount) == []
+
+
+def test_stray_signals_end_nobody(daemon):
+    d = daemon()
+    d.namespace(layout=LAYOUT)
+    serving = d.serving()
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(d.process.pid, number)
+    kill(d)
+    d.wait_ready(times=2)
+    assert d.process.poll() is None and d.serving() != serving and os.listdir(d.path("ns")) != []
+
+
+def test_what_ls_asks_of_the_fallen_mount(daemon):
+    d = daemon("--deaths=1")
+    fell(d, 1)
+    for words in (["stat", d.path("health")], ["ls", "-l", d.mount], ["getfattr", "-d", d.path("health")]):
+        if shutil.which(words[0]):
+            r = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert (r.returncode, r.stderr) == (0, ""), words
+
+
+def test_the_command_waits_for_the_end_of_the_fallen_mount(daemon, program):
+    d = daemon("--deaths=1")
+    fell(d, 1)
+    r = subprocess.run([program("prefixfs"), "unmount", "--json", d.mount], capture_output=True, text=True, check=True)
+    assert json.loads(r.stdout)["pid"] == d.process.pid
+    assert not alive(d.process.pid)
 
 
 def test_an_unmount_ends_the_fallen_mount(daemon, slower):

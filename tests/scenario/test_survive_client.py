@@ -148,8 +148,8 @@ def test_a_death_is_news(daemon, program, slower, rank, auto_ack):
 class Library:
     """libprefixfs in this process."""
 
-    def __init__(self, path):
-        self.lib = ctypes.CDLL(path)
+    def __init__(self, lib):
+        self.lib = lib
         self.session = ctypes.c_void_p()
 
     def open(self, path):
@@ -167,10 +167,10 @@ class Library:
         self.lib.pfs_close(ctypes.byref(self.session))
 
 
-def test_nobody_waits_in_the_fallen_mount(daemon, program, slower):
+def test_nobody_waits_in_the_fallen_mount(daemon, program, library, slower):
     d = daemon("--deaths=1")
     d.namespace(layout=LAYOUT)
-    library, other = (Library(program("fs/client/libprefixfs.so")) for _ in range(2))
+    library, other = (Library(library("fs/client/libprefixfs.so")) for _ in range(2))
     assert library.open(d.path("ns/x")) == 0 and library.probe() == 0
     os.kill(d.serving(), signal.SIGKILL)
     wait_for(d.falls, 30 * slower, "the fallen mount")
@@ -186,8 +186,8 @@ def test_nobody_waits_in_the_fallen_mount(daemon, program, slower):
     library.close()
 
 
-def test_there_is_no_mount(daemon, program):
+def test_there_is_no_mount(daemon, library):
     d = daemon(start=False)
-    library = Library(program("fs/client/libprefixfs.so"))
+    library = Library(library("fs/client/libprefixfs.so"))
     assert library.open(d.path("ns/x")) == errno.ENOENT
     assert library.said() == f"{d.path('ns/x')}: no prefixfs is mounted at {d.mount}"

@@ -90,6 +90,27 @@ static void test_lookup(void **state)
 	expect_error(EIO, FUSE_LOOKUP, 5, "health", 7);
 }
 
+/* What `ls -l` and `stat` ask besides. ENOSYS of attributes would be remembered by the kernel beyond the fall. */
+static void test_attributes(void **state)
+{
+	struct fuse_getxattr_in in = {.size = 0};
+	struct fuse_getxattr_out none = {.size = 1};
+
+	(void)state;
+	expect_error(ENOSYS, 52, health(), "", 0); /* FUSE_STATX */
+	expect_error(ENODATA, FUSE_GETXATTR, health(), &in, sizeof(in));
+	expect_error(ENODATA, FUSE_GETXATTR, 1, &in, sizeof(in));
+	expect_error(EIO, FUSE_GETXATTR, 5, &in, sizeof(in));
+	expect_error(EIO, FUSE_LISTXATTR, 5, &in, sizeof(in));
+	expect_error(EIO, FUSE_LISTXATTR, 1, &in, sizeof(in) - 1);
+	assert_int_equal(ask(FUSE_LISTXATTR, health(), &in, sizeof(in)), sizeof(none));
+	memcpy(&none, reply + sizeof(out), sizeof(none));
+	assert_int_equal(none.size, 0);
+	in.size = 100;
+	assert_int_equal(ask(FUSE_LISTXATTR, health(), &in, sizeof(in)), 0);
+	assert_int_equal(out.error, 0);
+}
+
 static void test_getattr(void **state)
 {
 	struct fuse_getattr_in in = {.getattr_flags = 0};
@@ -213,7 +234,7 @@ static void test_every_opcode(void **state)
 		memcpy(&out, reply, sizeof(out));
 		assert_int_equal(n, none ? 0 : opcode == FUSE_GETATTR ? sizeof(out) + sizeof(struct fuse_attr_out) : sizeof(out));
 		if (!none && opcode != FUSE_GETATTR)
-			assert_int_equal(out.error, good ? 0 : -EIO);
+			assert_int_equal(out.error, good ? 0 : opcode == 52 ? -ENOSYS : opcode == FUSE_GETXATTR ? -ENODATA : -EIO);
 	}
 }
 
@@ -460,6 +481,7 @@ int main(void)
 		cmocka_unit_test_setup(test_a_long_text_is_read_in_parts, begin),
 		cmocka_unit_test_setup(test_listing, begin),
 		cmocka_unit_test_setup(test_init, begin),
+		cmocka_unit_test_setup(test_attributes, begin),
 		cmocka_unit_test_setup(test_every_opcode, begin),
 		cmocka_unit_test_setup(test_garbage, begin),
 	};
