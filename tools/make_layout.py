@@ -4,9 +4,9 @@
 
 tools/make_layout.py GEOMETRIES MODEL [--tp N]   print one layout, its sources beside it
 tools/make_layout.py GEOMETRIES --list           print the models in the table
-tools/make_layout.py GEOMETRIES --all DIR        write every model at every tensor parallel size, as prefixfs ships them
+tools/make_layout.py GEOMETRIES --all DIR        write every model at every tensor parallel size, as the build does
 
-GEOMETRIES is JSON, as tests/data/geometries.json: {"models": {name: {"source", "notes", "page_tokens", "sliding_window",
+GEOMETRIES is JSON, as tools/geometries.json: {"models": {name: {"source", "notes", "page_tokens", "sliding_window",
 "tp": {"1": {"planes": [{"plane", "count", "bytes"}], "state": {...}}}}}}: bytes of one page on one rank. Planes named
 indexer*, swa* make classes of their own. Each class is cut into shares for itself: heads that are fewer than the ranks are
 held by several.
@@ -136,6 +136,7 @@ def main():
         for name, model in models.items():
             print(name, "TP", ", ".join(sizes_of(model)[1]))
     elif args.all:
+        os.makedirs(args.all, exist_ok=True)
         for name, made in all_layouts(args.geometries).items():
             with open(os.path.join(args.all, name), "w", encoding="utf-8") as f:
                 f.write(made)

@@ -50,7 +50,7 @@ _prefixfs_list() {
 _prefixfs_models() {
 	local folder file
 	folder=$(dirname -- "$(readlink -f -- "$(command -v -- "$1")")")
-	for file in "$folder"/../tools/layouts/*-tp*.json "$folder"/../share/prefixfs/layouts/*-tp*.json; do
+	for file in "$folder"/tools/layouts/*-tp*.json "$folder"/../share/prefixfs/layouts/*-tp*.json; do
 		[[ -e $file ]] || continue
 		file=${file##*/}
 		printf '%s\n' "${file%-tp*}"
