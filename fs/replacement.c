@@ -4,6 +4,7 @@
  * waits, with all that it can have before it is given anything.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -98,22 +99,47 @@ static const struct upgrade_calls all_calls = {
 
 /* ---- what becomes of serving processes ------------------------------------------------------------------------------------- */
 
-/* The one that waits has no business to end. */
-static void look_at_next(struct parent *p)
+static void bury_next(struct parent *p)
 {
 	char reason[LAST_EXIT_REASON_BYTES];
 
+	obituary_reason(p, &p->next, reason);
+	serving_discard_next(p);
+	p->trying = -1;
+	upgrade_parent_died(&p->upgrade, reason, clock_now_ns());
+}
+
+/* The one that waits has no business to end. */
+static void look_at_next(struct parent *p)
+{
 	if (!p->next.pid)
 		return;
 	serving_hear(p, &p->next);
 	if (p->next.waits)
 		upgrade_parent_loaded(&p->upgrade, clock_now_ns());
-	if (!p->next.reaped) /* its channel's end says less than its status, which comes */
+	if (p->next.reaped) /* its channel's end says less than its status, which comes */
+		bury_next(p);
+}
+
+/* It may have ended when the old one did: then it is not begun with, nor its program tried once more. Waits for its status, PARENT_LEAVE_MS
+ * at most. */
+static void look_at_next_once_more(struct parent *p)
+{
+	uint64_t until = clock_now_ns() + PARENT_LEAVE_MS * 1000000ull;
+
+	if (p->next.pid)
+		serving_hear(p, &p->next);
+	if (!p->next.pid || (!p->next.ended_ns && !p->next.reaped))
 		return;
-	obituary_reason(p, &p->next, reason);
-	serving_discard_next(p);
-	p->trying = -1;
-	upgrade_parent_died(&p->upgrade, reason, clock_now_ns());
+	while (!p->next.reaped && clock_now_ns() < until) {
+		struct pollfd signals = {.fd = p->signals, .events = POLLIN};
+
+		poll(&signals, 1, 10);
+		parent_hear_signals(p);
+		if (!p->next.pid) /* told to stop: it is gone */
+			return;
+	}
+	bury_next(p);
 }
 
 void replacement_hear(struct parent *p)
@@ -161,6 +187,7 @@ bool replacement_goes_on(struct parent *p)
 	case UPGRADE_LOADING:
 	case UPGRADE_DRAINING:
 		note_the_old_ones_end(p);
+		look_at_next_once_more(p);
 		upgrade_parent_over(&p->upgrade, clock_now_ns());
 		return true;
 	case UPGRADE_STARTING:
