@@ -90,7 +90,7 @@ struct parent {
 	bool stopping;   /* a signal asked for the end */
 	bool not_begun;  /* the start failed: nothing was ever served */
 	uint64_t kill_ns; /* when to kill the serving process, 0 = not */
-	uint64_t stop_ms; /* that it was given after STOP */
+	uint64_t stop_ms; /* that it was given after STOP; 0 = it was not told */
 	pid_t helper;    /* takes the mount away; 0 = none does */
 	unsigned restarts;
 	struct deaths deaths;

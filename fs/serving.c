@@ -390,6 +390,6 @@ bool serving_is_over(struct parent *p, uint64_t now_ns)
 		serving_kill(s);
 	if (s->handed_over && !p->stopping)
 		return true; /* how it ended is nobody's question */
-	/* What is stopped is not started again: there is time to hear how it ended. */
-	return !p->stopping && now_ns >= s->ended_ns + PARENT_REAP_MS * 1000000ull;
+	/* What was told to stop is not started again: there is time to hear how it ended, until kill_ns. */
+	return !p->stop_ms && now_ns >= s->ended_ns + PARENT_REAP_MS * 1000000ull;
 }

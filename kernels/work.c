@@ -185,6 +185,18 @@ static void carry(struct channel *c, struct pfs_gpu_op *op)
 		op_end(op, r);
 }
 
+/* The next of a queue; waits for it. NULL: the device is being closed, and none is left. Without the lock. */
+static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op **queue, struct pfs_gpu_op ***end)
+{
+	struct pfs_gpu_op *op;
+
+	pthread_mutex_lock(&c->gpu->lock);
+	while (!(op = pop(queue, end)) && !c->gpu->closing)
+		pthread_cond_wait(&c->work, &c->gpu->lock);
+	pthread_mutex_unlock(&c->gpu->lock);
+	return op;
+}
+
 static void *submitter_main(void *context)
 {
 	struct channel *c = context;
@@ -192,20 +204,8 @@ static void *submitter_main(void *context)
 	struct pfs_gpu_op *op;
 
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none); /* best effort */
-	pthread_mutex_lock(&c->gpu->lock);
-	for (;;) {
-		op = pop(&c->queue, &c->queue_end);
-		if (!op && c->gpu->closing)
-			break;
-		if (!op) {
-			pthread_cond_wait(&c->work, &c->gpu->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&c->gpu->lock);
+	while ((op = await_op(c, &c->queue, &c->queue_end)))
 		carry(c, op);
-		pthread_mutex_lock(&c->gpu->lock);
-	}
-	pthread_mutex_unlock(&c->gpu->lock);
 	return NULL;
 }
 
@@ -224,20 +224,8 @@ static void *reaper_main(void *context)
 	struct channel *c = context;
 	struct pfs_gpu_op *op;
 
-	pthread_mutex_lock(&c->gpu->lock);
-	for (;;) {
-		op = pop(&c->reap, &c->reap_end);
-		if (!op && c->gpu->closing)
-			break;
-		if (!op) {
-			pthread_cond_wait(&c->work, &c->gpu->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&c->gpu->lock);
+	while ((op = await_op(c, &c->reap, &c->reap_end)))
 		op_end(op, finish(c, op));
-		pthread_mutex_lock(&c->gpu->lock);
-	}
-	pthread_mutex_unlock(&c->gpu->lock);
 	return NULL;
 }
 

@@ -260,27 +260,34 @@ static void bad_pages(struct engine *e)
 
 static bool recorded; /* the event of an engine's own work */
 
+/* A get of what is there and a put of request @number, whose copies do not end in time: they wait for `recorded`. */
+static void begin_late(struct engine *e, unsigned number)
+{
+	struct pfs_get_request look = look_of(e);
+	struct pfs_gpu_get_request get = get_of(e, &look);
+	struct pfs_gpu_put_request put;
+
+	get.after = &recorded;
+	get.deadline_ms = 20;
+	MUST(pfs_gpu_get(e->gpu, e->session, &get, NULL) == -ETIMEDOUT);
+	make_request(e, number);
+	put = put_of(e);
+	put.after = &recorded;
+	put.deadline_ms = 20;
+	MUST(pfs_gpu_put(e->gpu, e->session, &put, NULL, NULL) == -ETIMEDOUT);
+}
+
 /* Copies that do not end in time: the plan stays until they have, and goes then by itself. */
 static void late(const char *path)
 {
 	struct pfs_get_request look;
-	struct pfs_gpu_get_request get;
-	struct pfs_gpu_put_request put;
 	struct pfs_gpu_get_result got;
 	struct engine e;
 
 	open_engine(&e, path, false, &backend_lazy);
 	attach(&e);
 	look = look_of(&e);
-	get = get_of(&e, &look);
-	get.after = &recorded;
-	get.deadline_ms = 20;
-	MUST(pfs_gpu_get(e.gpu, e.session, &get, &got) == -ETIMEDOUT);
-	make_request(&e, 3);
-	put = put_of(&e);
-	put.after = &recorded;
-	put.deadline_ms = 20;
-	MUST(pfs_gpu_put(e.gpu, e.session, &put, NULL, NULL) == -ETIMEDOUT);
+	begin_late(&e, 3);
 	MUST(counter(e.session, "get_plans") == 1);
 	MUST(counter(e.session, "put_plans") == 1);
 	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
@@ -293,23 +300,11 @@ static void late(const char *path)
 
 static void hang(const char *path)
 {
-	struct pfs_get_request look;
-	struct pfs_gpu_get_request get;
-	struct pfs_gpu_put_request put;
 	struct engine e;
 
 	open_engine(&e, path, false, &backend_lazy);
 	attach(&e);
-	look = look_of(&e);
-	get = get_of(&e, &look);
-	get.after = &recorded;
-	get.deadline_ms = 20;
-	MUST(pfs_gpu_get(e.gpu, e.session, &get, NULL) == -ETIMEDOUT);
-	make_request(&e, 4);
-	put = put_of(&e);
-	put.after = &recorded;
-	put.deadline_ms = 20;
-	MUST(pfs_gpu_put(e.gpu, e.session, &put, NULL, NULL) == -ETIMEDOUT);
+	begin_late(&e, 4);
 	puts("hanging");
 	fflush(stdout);
 	pause();

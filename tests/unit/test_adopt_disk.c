@@ -551,6 +551,18 @@ static void check_start(void)
 	close_host();
 }
 
+/* Under the lock: does a file lack something, or have too much? Told by the records: one whose write is being made is in no order. */
+static bool anything_to_write(void)
+{
+	struct tiering *t = w->t;
+
+	for (uint32_t n = 0; n < index_record_limit(w->f.space->index); n++)
+		if (t->files[n].flags & TIERING_KNOWN && index_record_current(w->f.space->index, n) &&
+		    (t->files[n].dirty || t->files[n].flags & TIERING_STALE))
+			return true;
+	return t->writes;
+}
+
 static void look(int pidfd, bool uring)
 {
 	struct adopt_report report;
@@ -564,7 +576,7 @@ static void look(int pidfd, bool uring)
 	await_reconciled();
 	check_pages();
 	set_draining(true);
-	world_await(w, !policy_lru.count(w->t->dirty) && !w->t->writes); /* also what only has too much */
+	world_await(w, !anything_to_write());
 	set_draining(false);
 	check_reconciled();
 	close_host();
