@@ -246,19 +246,18 @@ static bool chunk_fetch(struct chunk *k)
 	return vec32_reserve(&h->entries, INDEX_STEP_KEYS * (f->columns + 1));
 }
 
-/* Under the lock: entries of this session's share of key @i's page. */
-static void note_entries(struct chunk *k, uint32_t i)
+/* Under the lock: entries of this session's share of key @i's page. There is room for them. */
+static inline __attribute__((always_inline)) void note_entries(struct chunk *k, uint32_t i)
 {
-	struct handle *h = k->handle;
-	const struct found *f = h->own;
+	struct vec32 *entries = &k->handle->entries;
+	uint32_t columns = k->handle->own->columns;
 	const struct index_hit *hit = &k->hits[i];
 
-	if (f->columns == 1 && hit->entry != INDEX_NONE) {
-		vec32_push(&h->entries, hit->entry);
-		return;
-	}
-	index_page_values(k->space->index, hit->record, hit->page, k->column, f->columns, &h->entries.at[h->entries.count]);
-	h->entries.count += f->columns;
+	if (columns == 1 && hit->entry != INDEX_NONE)
+		entries->at[entries->count] = hit->entry;
+	else
+		index_page_values(k->space->index, hit->record, hit->page, k->column, columns, &entries->at[entries->count]);
+	entries->count += columns;
 }
 
 /* Under the lock: key @i hit; its record is held and its page was used. */
