@@ -37,12 +37,14 @@
 #define LAYOUT_MAX_NAME 64u          /* bytes of a class or plane name; [A-Za-z0-9._-] */
 #define LAYOUT_MAX_VALUE (4ull << 30) /* bytes of a value: 4 GiB */
 #define LAYOUT_MAX_PAGE_TOKENS 65536u
+#define LAYOUT_MAX_EVERY UINT32_MAX   /* tokens of a value, so that its pages are counted in 32 bits */
 #define LAYOUT_VALUE_ALIGN 4096u
 #define LAYOUT_MIN_BLOBS (64u << 10) /* bytes of a share for blobs */
 #define LAYOUT_MAX_BLOBS (1ull << 40)
 #define LAYOUT_MAX_BLOBS_COUNT (1u << 20)
 #define LAYOUT_BLOBS_COUNT 16384u    /* where the layout says none */
 #define LAYOUT_MAX_CONTEXT (1ull << 40) /* tokens */
+#define LAYOUT_REQUEST 8192u /* tokens of a request that sizes are said for, where the layout has no context */
 #define LAYOUT_INTERVAL 8192u /* tokens from rung to rung, rounded up to pages, where the layout says nothing */
 
 enum value_kind {
@@ -98,6 +100,7 @@ struct layout {
  * EINVAL with the offending member named, EFBIG over LAYOUT_MAX_JSON, ENOMEM. */
 int layout_parse(const char *text, size_t size, struct layout **ret, struct why *why);
 void layout_free(struct layout **layout);
+const char *layout_kind_name(enum value_kind kind); /* as a layout says it */
 
 /* Column of a value: its index among the page's (dense, window) or the row's (state) values. */
 static inline uint32_t layout_column(const struct layout *layout, uint32_t class_index, uint32_t share)

@@ -34,6 +34,11 @@ static const char *const kind_names[] = {
 	[VALUE_STATE] = "state",
 };
 
+const char *layout_kind_name(enum value_kind kind)
+{
+	return kind_names[kind];
+}
+
 static void json_free(json_t **json)
 {
 	json_decref(*json);
@@ -161,6 +166,17 @@ static int get_list(const struct node *n, const char *name, size_t least, size_t
 	return 0;
 }
 
+/* Of as many elements as @of, which the layout says elsewhere, has @count. */
+static int get_list_for(const struct node *n, const char *name, uint32_t count, const char *of, json_t **ret)
+{
+	int error = get_list(n, name, 0, SIZE_MAX, ret);
+
+	if (error || json_array_size(*ret) == count)
+		return error;
+	return why_set(n->why, EINVAL, "%s%s has %zu elements; it must have %u, one for each %s", n->path, name,
+		json_array_size(*ret), count, of);
+}
+
 static int get_object(const struct node *n, const char *name, json_t **ret)
 {
 	json_t *json = json_object_get(n->json, name);
@@ -281,7 +297,7 @@ static int read_share_planes(const struct node *n, struct value_class *class)
 		return why_set(n->why, EINVAL, "%splanes and %sshare_planes are %s; exactly one must be given", n->path,
 			n->path, one ? "both given" : "both missing");
 	int error = one ? get_list(n, "planes", 1, LAYOUT_MAX_PLANES, &list)
-	                : get_list(n, "share_planes", class->shares, class->shares, &list);
+	                : get_list_for(n, "share_planes", class->shares, "share of share_of_rank", &list);
 
 	for (uint32_t s = 0; s < class->shares && !error; s++) {
 		char name[32] = "planes";
@@ -318,7 +334,7 @@ static int read_share_of_rank(const struct node *n, struct layout *layout, uint3
 			layout->share_of_rank[rank][c] = (uint16_t)rank;
 		return 0;
 	}
-	int error = get_list(n, "share_of_rank", layout->world, layout->world, &list);
+	int error = get_list_for(n, "share_of_rank", layout->world, "rank of world", &list);
 
 	for (uint32_t rank = 0; rank < layout->world && !error; rank++) {
 		char name[32];
@@ -358,17 +374,28 @@ static int read_kind(const struct node *n, struct value_class *class)
 		json_string_value(json));
 }
 
+/* @name stands in a class only of a kind that has it: @kinds. */
+static int not_of_kind(const struct node *n, const char *name, enum value_kind kind, const char *kinds)
+{
+	if (!json_object_get(n->json, name))
+		return 0;
+	return why_set(n->why, EINVAL, "%s%s is given with kind %s; only %s", n->path, name, kind_names[kind], kinds);
+}
+
 /* `every`, `sink` and `last`, where they belong. */
 static int read_extent(const struct node *n, const struct layout *layout, struct value_class *class)
 {
 	uint64_t every = layout->page_tokens, sink = 0, last = 0;
 	int error = 0;
 
-	if (class->kind == VALUE_STATE && json_object_get(n->json, "every"))
-		return why_set(n->why, EINVAL, "%severy does not go with kind state", n->path);
-	if (class->kind != VALUE_WINDOW && (json_object_get(n->json, "sink") || json_object_get(n->json, "last")))
-		return why_set(n->why, EINVAL, "%ssink and %slast go with kind window only", n->path, n->path);
-	error = get_number_or(n, "every", 1, (uint64_t)LAYOUT_MAX_PAGE_TOKENS * 65536, &every);
+	if (class->kind == VALUE_STATE)
+		error = not_of_kind(n, "every", class->kind, "kinds dense and window have it");
+	if (!error && class->kind != VALUE_WINDOW)
+		error = not_of_kind(n, "sink", class->kind, "kind window has it");
+	if (!error && class->kind != VALUE_WINDOW)
+		error = not_of_kind(n, "last", class->kind, "kind window has it");
+	if (!error)
+		error = get_number_or(n, "every", 1, LAYOUT_MAX_EVERY, &every);
 	if (!error && every % layout->page_tokens)
 		error = why_set(n->why, EINVAL, "%severy is %llu; it must be a multiple of page_tokens, %u", n->path,
 			(unsigned long long)every, layout->page_tokens);

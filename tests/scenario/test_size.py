@@ -130,12 +130,71 @@ def test_what_is_missing_is_named(program, words, sentence):
     assert ask(program, *words, rc=2).startswith(sentence)
 
 
-@pytest.mark.parametrize("change, sentence", [
-    ({"context": 0}, "a context of 0 tokens; 1 to 1099511627776 are possible"),
-    ({"ladder": {"interval": 100}}, "an interval of 100 tokens is no multiple of the page, 64"),
-    ({"page_tokens": 100}, "class c0 has a value each 64 tokens, no multiple of the page, 100"),
-    ({"page_tokens": 0}, "the layout has 1 classes and pages of 0 tokens")])
-def test_layouts_that_cannot_be_sized(program, tmp_path, change, sentence):
-    path = tmp_path / "layout.json"
-    path.write_text(json.dumps(dict(layout_of([Class(DENSE, [0])], 64), **change)))
-    assert ask(program, "--layout", path, "--budget", "1G", rc=1) == f"prefixfs: {sentence}\n"
+def plane(name, size, **more):
+    return {"name": name, "bytes": size, **more}
+
+
+KV = {"name": "kv", "kind": "dense", "planes": [plane("K", 8192)]}
+STATE_CLASS = {"name": "state", "kind": "state", "planes": [plane("S", 4096)]}
+SLIDING = {"name": "win", "kind": "window", "sink": 1, "last": 2, "planes": [plane("W", 4096)]}
+
+
+def of(*classes, world=1, **more):
+    return {"version": 1, "identity": {"model": "test/size"}, "world": world, "page_tokens": 64, "classes": list(classes), **more}
+
+
+REFUSED = [
+    (of(dict(KV, planes=[plane("K", 64), plane("K", 64)])), 'class "kv", share 0: two planes are named "K"'),
+    (of(dict(KV, planes=[plane("K", 0)])), "classes[0].planes[0].bytes is 0; it must be from 1 to 4294967296"),
+    (of(dict(KV, planes=[plane("K", -5)])), "classes[0].planes[0].bytes is -5; it must be from 1 to 4294967296"),
+    (of(dict(KV, planes=[plane("K", 64, count=0)])), "classes[0].planes[0].count is 0; it must be from 1 to 4096"),
+    (of(dict(KV, planes=[])), "classes[0].planes has 0 elements; it must have from 1 to 4096"),
+    (of(dict(KV, planes=[plane("K", 64, offset=0)])), "classes[0].planes[0].offset is no member of a layout (version 1)"),
+    (of(dict(KV, planes=[plane("K", 1 << 31, count=3)])),
+     'class "kv", share 0: 6442450944 bytes a value are over the limit of 4294967296'),
+    (of(dict(KV, share_planes=[[plane("K", 64)]])),
+     "classes[0].planes and classes[0].share_planes are both given; exactly one must be given"),
+    (of(*[dict(KV, name=f"c{i}") for i in range(17)]), "classes has 17 elements; it must have from 1 to 16"),
+    (of(), "classes has 0 elements; it must have from 1 to 16"),
+    (of(KV, KV), 'classes[0].name and classes[1].name are both "kv"'),
+    (of(dict(KV, share_of_rank=[0, 1]), world=3), "classes[0].share_of_rank has 2 elements; it must have 3, one for each rank of world"),
+    (of(dict(KV, share_of_rank=[0, 1, 1]), world=2), "classes[0].share_of_rank has 3 elements; it must have 2, one for each rank of world"),
+    (of(dict(KV, share_of_rank=[0, 2, 2]), world=3), "classes[0].share_of_rank gives share 1 to no rank; shares 0 to 2 must have one"),
+    (of(dict(KV, share_of_rank=[0, None]), world=2), "classes[0].share_of_rank[1] is null; it must be an integer"),
+    (of(dict(KV, share_of_rank=[0, -1]), world=2), "classes[0].share_of_rank[1] is -1; it must be from 0 to 63"),
+    (of(KV, world=65), "classes[0].share_of_rank is missing; a share for each of 65 ranks is over the limit of 64 shares"),
+    (of({"name": "kv", "kind": "dense", "share_planes": [[plane("K", 64)]]}, world=2),
+     "classes[0].share_planes has 1 elements; it must have 2, one for each share of share_of_rank"),
+    (of(KV, SLIDING, context=128), "classes[1]: sink 1 and last 2 values of 64 tokens are 192, over context, 128"),
+    (of(KV, dict(SLIDING, last=0)), "classes[1].last is 0; it must be from 1 to 4294967295"),
+    (of(dict(KV, sink=1)), "classes[0].sink is given with kind dense; only kind window has it"),
+    (of(dict(KV, last=1)), "classes[0].last is given with kind dense; only kind window has it"),
+    (of(KV, dict(STATE_CLASS, every=64)), "classes[1].every is given with kind state; only kinds dense and window have it"),
+    (of(dict(KV, every=0)), "classes[0].every is 0; it must be from 1 to 4294967295"),
+    (of(dict(KV, every=96)), "classes[0].every is 96; it must be a multiple of page_tokens, 64"),
+    (of(dict(KV, every=64 << 30)), "classes[0].every is 68719476736; it must be from 1 to 4294967295"),
+    (of(KV, context=0), "context is 0; it must be from 1 to 1099511627776"),
+    (of(KV, ladder={"interval": 100}), "ladder.interval is 100; it must be 0 or a multiple of page_tokens, 64"),
+    (of(KV, ladder={"interval": -1}), "ladder.interval is -1; it must be from 0 to 1099511627776"),
+    (of(KV, ladder={"interval": 64, "x": 1}), "ladder.x is no member of a layout (version 1)"),
+    (of(KV, page_tokens=0), "page_tokens is 0; it must be from 1 to 65536"),
+    (of(KV, world=0), "world is 0; it must be from 1 to 1024"),
+    (of(KV, y=1), "y is no member of a layout (version 1)"),
+    ([1], "the layout is a list; it must be an object"),
+]
+
+
+def test_it_refuses_what_the_daemon_refuses(program, daemon, tmp_path):
+    """By the same parser: each sentence is the daemon's, with the member, its value and the limit."""
+    path, ns = tmp_path / "layout.json", os.path.join(daemon("--memory=64M").mount, "ns/x")
+    os.mkdir(ns)
+    for layout, sentence in REFUSED:
+        path.write_text(json.dumps(layout))
+        with pytest.raises(OSError), open(f"{ns}/layout", "wb", buffering=0) as f:
+            f.write(json.dumps(layout).encode())
+        with open(f"{ns}/layout.error", encoding="utf-8") as f:
+            assert f.read() == sentence + "\n"
+        assert ask(program, "--layout", path, "--budget", "64M", rc=1) == f"prefixfs: layout {path}: {sentence}\n"
+    path.write_text(json.dumps(of(KV)))
+    assert ask(program, "--layout", path, "--budget", "64M", "--interval", "100", rc=1) == (
+        "prefixfs: --interval is 100; it must be 0 or a multiple of page_tokens, 64\n")
