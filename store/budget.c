@@ -3,8 +3,7 @@
 
 #include <assert.h>
 
-#define DEFAULT_PART 4u /* of the budget */
-#define REST_PART 2u    /* of what nobody was promised: no default uses it up */
+#define REST_PART 2u /* of what nobody was promised: no default uses it up */
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -22,17 +21,21 @@ void budget_destroy(struct budget *b)
 	lock_destroy(&b->lock);
 }
 
+uint64_t budget_default(uint64_t bytes, uint64_t floors)
+{
+	uint64_t rest = (bytes - floors) / REST_PART;
+
+	return rest < bytes / BUDGET_DEFAULT_PART ? rest : bytes / BUDGET_DEFAULT_PART;
+}
+
 bool budget_promise(struct budget *b, uint64_t *floor, uint64_t *ret_floors)
 {
 	bool fits;
 
 	lock_take(&b->lock);
 	*ret_floors = b->floors;
-	if (!*floor) {
-		uint64_t rest = (b->bytes - b->floors) / REST_PART;
-
-		*floor = rest < b->bytes / DEFAULT_PART ? rest : b->bytes / DEFAULT_PART;
-	}
+	if (!*floor)
+		*floor = budget_default(b->bytes, b->floors);
 	fits = *floor <= b->bytes - b->floors;
 	if (fits) {
 		b->floors += *floor;

@@ -17,6 +17,8 @@
 
 #include "store/base/lock.h"
 
+#define BUDGET_DEFAULT_PART 4u /* of the budget, at most: a floor that nobody chose */
+
 struct budget {
 	uint64_t bytes; /* constant */
 	struct lock lock; /* LOCK_QUEUE */
@@ -26,8 +28,9 @@ struct budget {
 void budget_init(struct budget *budget, uint64_t bytes);
 void budget_destroy(struct budget *budget);
 
-/* Promises *@floor to a new namespace; 0 asks for the default, which it becomes: a quarter of the budget, at most half of
- * what nobody was promised. False: the floors would pass the budget; *ret_floors is their sum. */
+/* The floor of a namespace that asks for none: a quarter of the budget, at most half of what nobody was promised. Pure. */
+uint64_t budget_default(uint64_t bytes, uint64_t floors);
+/* Promises *@floor to a new namespace; 0 asks for the default, which it becomes. False: the floors would pass the budget; *ret_floors is their sum. */
 bool budget_promise(struct budget *budget, uint64_t *floor, uint64_t *ret_floors);
 /* A namespace of @floor that has @granted is gone. */
 void budget_forget(struct budget *budget, uint64_t floor, uint64_t granted);

@@ -40,6 +40,17 @@ static uint32_t slots_per_grant(uint64_t slot_bytes, uint64_t budget_bytes, uint
 	return (uint32_t)(align_up(n * slot_bytes, SLOTS_GRANT_UNIT) / slot_bytes); /* a unit that is begun is used up */
 }
 
+uint64_t slots_grant_bytes_of(const struct layout *layout, uint32_t class_index, uint32_t share, uint64_t budget, uint32_t *ret_slots)
+{
+	uint64_t bytes = layout->class[class_index].share[share].slot_bytes;
+	uint32_t pairs = 0;
+
+	for (uint32_t c = 0; c < layout->classes; c++)
+		pairs += layout->class[c].shares;
+	*ret_slots = slots_per_grant(bytes, budget, pairs);
+	return align_up(*ret_slots * bytes, SLOTS_GRANT_UNIT);
+}
+
 static void pair_init(struct slots *s, uint32_t number, uint32_t class_index, uint32_t share)
 {
 	const struct share *sh = &s->config.layout->class[class_index].share[share];
@@ -49,8 +60,7 @@ static void pair_init(struct slots *s, uint32_t number, uint32_t class_index, ui
 	p->share = share;
 	p->slot_bytes = sh->slot_bytes;
 	p->payload_bytes = sh->payload_bytes;
-	p->grant_slots = slots_per_grant(sh->slot_bytes, s->config.budget_bytes, s->pairs);
-	p->grant_bytes = align_up(p->grant_slots * p->slot_bytes, SLOTS_GRANT_UNIT);
+	p->grant_bytes = slots_grant_bytes_of(s->config.layout, class_index, share, s->config.budget_bytes, &p->grant_slots);
 	p->bits = s->bits + (size_t)number * (LEVELS + 1) * s->words;
 }
 

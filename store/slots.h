@@ -68,6 +68,8 @@ struct slots_grant {
  * SLOTS_GRANT_UNIT that holds the slots which fit min(SLOTS_GRANT_MAX, budget / (8 * pairs)), but at least one; of values
  * above SLOTS_BIG_VALUE as few as waste under a sixteenth, which is one. */
 uint64_t slots_grant_bytes(const struct slots *slots, uint32_t class_index, uint32_t share);
+/* The same, and how many slots those are, of a @budget that nothing was cut from yet. */
+uint64_t slots_grant_bytes_of(const struct layout *layout, uint32_t class_index, uint32_t share, uint64_t budget, uint32_t *ret_slots);
 /* The largest number of slots of (class, share) that @budget bytes can ever give: whole grants, bounded also by the
  * segment, the entries and the grants' table. No lock is needed to ask. */
 uint64_t slots_capacity(const struct slots *slots, uint32_t class_index, uint32_t share, uint64_t budget);

@@ -305,6 +305,7 @@ static int space_build(struct space *space, struct why *why)
 	struct ranges ranges = { 0 };
 	int r = space_promise(space, why);
 
+	r = r ? r : space_judge_request(space, why);
 	r = r ? r : space_segment_new(space, host->config.memory_bytes, why);
 	r = r ? r : space_tables(space, host->config.memory_bytes, &ranges, why);
 	r = r ? r : space_index_new(space, &ranges, why);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`prefixfs size` against its model, and what it says of layouts that come along."""
+import errno
 import json
 import os
 import random
@@ -198,3 +199,21 @@ def test_it_refuses_what_the_daemon_refuses(program, daemon, tmp_path):
     path.write_text(json.dumps(of(KV)))
     assert ask(program, "--layout", path, "--budget", "64M", "--interval", "100", rc=1) == (
         "prefixfs: --interval is 100; it must be 0 or a multiple of page_tokens, 64\n")
+
+
+def test_a_context_that_never_fits_is_refused_by_both(program, daemon, tmp_path):
+    """The daemon counts in grants, which here are as long as the values; without a context a page is enough."""
+    path, d = tmp_path / "layout.json", daemon("--memory=64M")
+    big = dict(KV, planes=[plane("K", MiB)])
+    path.write_text(json.dumps(of(big, context=8192)))
+    assert ask(program, "--layout", path, "--budget", "64M", rc=1) == (
+        f"prefixfs: a budget of {64 * MiB} bytes is too small: kv does not fit: one request needs {128 * MiB} bytes\n")
+    os.mkdir(f"{d.mount}/ns/x")
+    with pytest.raises(OSError) as refused, open(f"{d.mount}/ns/x/layout", "wb", buffering=0) as f:
+        f.write(path.read_bytes())
+    assert refused.value.errno == errno.EINVAL
+    with open(f"{d.mount}/ns/x/layout.error", encoding="utf-8") as f:
+        assert f.read() == (
+            f"namespace x: one request of context, 8192 tokens, can never fit: it needs grants of {128 * MiB} bytes, and class kv passes "
+            f"the {64 * MiB} that the budget of {64 * MiB} has for values; the smallest budget that would do is {128 * MiB}\n")
+    d.namespace("y", of(big))

@@ -186,33 +186,12 @@ static void a_window_makes_room_for_itself(void **state)
 	end();
 }
 
-/* The sentence about a floor that is too small says what one would need; that much does. */
-static void a_floor_says_what_it_lacks(void **state)
-{
-	const char *classes = CLASS_KV ",{\"name\":\"big\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":10485760}]}";
-	struct space_access access = { 0, 0, 0700 };
-	struct why why = WHY_INIT;
-	struct space *two;
-	unsigned long long needs = 0;
-
-	(void)state;
-	begin(CLASS_KV, 64 * MIB, 16 * MIB);
-	assert_int_equal(host_space_create(f.host, "two", fixture_layout(classes, 1, 4 * MIB), &access, &two, &why), -EINVAL);
-	assert_memory_equal(why.text, "namespace two: a floor of 4194304 bytes is too small: class big needs a grant of 10485760", 89);
-	assert_int_equal(sscanf(strstr(why.text, "; a request of 64 pages needs "), "; a request of 64 pages needs %llu", &needs), 1);
-	assert_true(needs > 10485760 && needs < 16 * MIB);
-	assert_int_equal(host_space_create(f.host, "two", fixture_layout(classes, 1, needs), &access, &two, &why), 0);
-	space_unref(&two);
-	end();
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_next_row_makes_one_needless),
 		cmocka_unit_test(rungs_stay),
 		cmocka_unit_test(a_demanded_row),
-		cmocka_unit_test(a_floor_says_what_it_lacks),
 		cmocka_unit_test(a_window_makes_room_for_itself),
 	};
 
