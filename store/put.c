@@ -445,6 +445,8 @@ static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put
 		return PUT_ANSWER_NONE;
 	index_value_add(space->index, record, page, key, class->number, class->share, entry,
 			plan->group[k->call->group].group);
+	if (k->call->put.ticket)
+		ticket_put_begun(&k->call->put, record, page);
 	return keep_others(k, class, record, page) ? class->cursor.offset : PUT_ANSWER_NONE;
 }
 
@@ -522,6 +524,8 @@ static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, u
 			call->run_pages++;
 			k->unknown--;
 		}
+		if (call->put.ticket)
+			ticket_put_begun(&call->put, hit->record, hit->page);
 		if (!keep_others(k, class, hit->record, hit->page))
 			return CHUNK_NOROOM;
 		class->answers[call->key + i] = class->cursor.offset;
@@ -805,7 +809,8 @@ static bool chunk_fetch(struct chunk *k)
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
 	memset(k->seen, 0, sizeof(k->seen));
-	if (call->put.ticket && call->put.first && !ticket_put_reserve(&call->put, 2 * INDEX_STEP_KEYS))
+	if (call->put.ticket && (!ticket_put_reserve_begun(&call->put, 2 * INDEX_STEP_KEYS) ||
+				 (call->put.first && !ticket_put_reserve(&call->put, 2 * INDEX_STEP_KEYS))))
 		return false;
 	return vec32_reserve(&k->plan->values, INDEX_STEP_KEYS * (columns + 1)) &&
 	       vec32_reserve(&k->plan->pins, 2 * INDEX_STEP_KEYS + 1) &&

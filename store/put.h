@@ -11,6 +11,7 @@
 
 #include "store/session.h"
 #include "store/slots.h"
+#include "store/vec.h"
 
 #define PUT_STEP_KEYS 1024u
 #define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
@@ -61,6 +62,7 @@ struct ticket_put {
 	struct put_tickets *tickets;
 	struct put_ticket *ticket; /* NULL: none */
 	bool first;                /* the caller decides room for all */
+	struct vec32 begun;        /* where it has begun values: struct fill_span, as words */
 };
 
 struct put_start {

@@ -162,6 +162,11 @@ uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
  * round): the general room is asked. */
 uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
 
+/* Any rank's: a value of it is begun at (record, page). What is half there of these goes at the ticket's deadline. For so many of them room
+ * was reserved, without the lock; false: no memory. */
+bool ticket_put_reserve_begun(struct ticket_put *put, uint32_t more);
+void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page);
+
 /* No lock. This rank's PUT_START is over (@failed: before it had decided all); the last one ends the ticket and gives the rest back. */
 void ticket_put_done(struct ticket_put *put, bool failed);
 void put_tickets_run(struct put_tickets *tickets, uint64_t now_ns); /* deadlines, forgetting; about once a second, no lock held */

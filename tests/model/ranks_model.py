@@ -210,6 +210,12 @@ class Cache:
         self.review(key)
         self.left(key)
         return "DONE" if mine else "ABSENT"
+    def abandon(self, begun):
+        """A put ticket has ended at its deadline: what is half there of these goes, places (key, is it its row)."""
+        for key, row in sorted(begun, key=repr):
+            for c in self.all:
+                if (self.classes[c].kind == STATE) == row and self.half(key, c):
+                    self.remove(key, [c])
     def pass_time(self, seconds):
         for self.now in range(self.now + 1, self.now + seconds + 1):
             for key in sorted([k for k, at in self.noted.items() if at <= self.now], key=repr):
@@ -298,6 +304,10 @@ def random_world(r, most, emit):
     cache = Cache(r.choice((16, 64)), random_classes(r), r.choice((0, 64, 128)), fill_ttl=5)
     cache.parent = parent = {0: None}
     ids, every, named = count(1), [*cache.all], {}  # named: keys of each open plan
+    def finish(plan):
+        commit = r.random() < .85 or cache.leaned_on(plan)
+        emit("end", [plan, commit], cache.put_end(plan, commit))
+        del named[plan]
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
         node, path, what = r.choice([*parent]), [], r.random()
@@ -316,18 +326,19 @@ def random_world(r, most, emit):
             joint = cache.world > 1 and r.random() < .2  # all of them, under a ticket; those behind `late` when it has ended
             ranks = r.sample(range(cache.world), cache.world) if joint else [rank]
             late = r.randrange(1, cache.world) if joint and r.random() < .3 else len(ranks)
-            ticket = next(ids) if joint else None
+            ticket, begun = next(ids) if joint else None, {}
             for rank in ranks[:late]:
                 named[plan := next(ids)] = {key for key, _, _ in groups}
                 emit("put", [plan, rank, groups, path, ticket], cache.put_start(plan, rank, groups))
-            emit("late", None, None) if ranks[late:] else None
+                begun[plan] = {(key, c in states) for key, c, _ in cache.plans[plan][0]}
+            if ranks[late:]:
+                for plan in [p for p in begun if r.random() < .6]:
+                    finish(plan)
+                emit("late", None, cache.abandon(set().union(*begun.values())))
             for rank in ranks[late:]:
                 emit("put", [next(ids), rank, groups, path, ticket], ["NOROOM"] * len(groups))
         elif what < .65 and cache.plans:
-            plan = r.choice([*cache.plans])
-            commit = r.random() < .85 or cache.leaned_on(plan)
-            emit("end", [plan, commit], cache.put_end(plan, commit))
-            del named[plan]
+            finish(r.choice([*cache.plans]))
         elif what < .75 and path:
             key, mask = r.choice(path), r.choice((every, [r.choice(every)]))
             # A plan may pin more or less of what it names than the model knows: asked then is what is being written.

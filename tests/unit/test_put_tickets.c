@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "store/fills.h"
 #include "store/host_private.h"
 #include "store/ticket.h"
 
@@ -174,6 +175,99 @@ static void late_ranks_get_none(void **state)
 	close_two(&f, s);
 }
 
+static uint64_t abandoned(struct fixture *f)
+{
+	return fixture_report(f).stats.values_abandoned;
+}
+
+/* Of three ranks the third does not come until the deadline: what the others have committed goes then, row and all, and not a minute later. */
+static void what_is_half_there_goes_at_the_deadline(void **state)
+{
+	struct session *s[3];
+	struct fixture f;
+	uint64_t free;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV "," CLASS_STATE, 3, 64 * MIB, 32 * MIB, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		s[i] = fixture_session(&f, i);
+	free = fixture_report(&f).slots_free;
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(put_under(s[i], 1, 9, 1, PAGES, 3, 0, &result[i]), 0);
+		assert_int_equal(result[i].new_values, PAGES + 1);
+		commit_all(s[i], 1, 1);
+	}
+	/* another put of before, of which nobody under the ticket wrote anything */
+	assert_int_equal(put_under(s[0], 2, 0, 2, PAGES, 3, 0, &result[0]), 0);
+	commit_all(s[0], 2, 1);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 59000000000ull);
+	assert_int_equal(abandoned(&f), 0);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(abandoned(&f), 2 * (PAGES + 1));
+	assert_int_equal(fixture_report(&f).slots_free, free - (PAGES + 1));
+	assert_int_equal(fixture_report(&f).records, 1);
+	check(&f);
+	for (uint32_t i = 0; i < 3; i++) {
+		session_release(s[i]);
+		session_unref(&s[i]);
+	}
+	fixture_close(&f);
+}
+
+/* The first one has committed, the second one is at it as the deadline passes: nothing of what it writes goes, it commits, and all is there. */
+static void who_is_writing_at_the_deadline_goes_on(void **state)
+{
+	struct session *s[3];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 3, 64 * MIB, 32 * MIB, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		s[i] = fixture_session(&f, i);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, clock_now_ns() + 500000000, &result[0]), 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	commit_all(s[0], 1, 1);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 600000000);
+	assert_int_equal(abandoned(&f), 0);
+	commit_all(s[1], 1, 1);
+	assert_int_equal(put_under(s[2], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].status[0], PUT_NOROOM);
+	assert_int_equal(put_under(s[2], 2, 0, 1, PAGES, 1, 0, &result[0]), 0); /* without the ticket it may still */
+	assert_int_equal(result[0].new_values, PAGES);
+	commit_all(s[2], 2, 1);
+	fills_run(f.space->fills, clock_now_ns() + 61000000000ull);
+	fills_run(f.space->fills, clock_now_ns() + 122000000000ull);
+	assert_int_equal(abandoned(&f), 0);
+	assert_at_base(&f, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		session_release(s[i]);
+		session_unref(&s[i]);
+	}
+	fixture_close(&f);
+}
+
+/* All have come: what one of them then loses is a matter of fill_ttl, for it may put it again. */
+static void a_rank_that_came_and_dies(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(put_under(s[i], 1, 9, 1, PAGES, 1, 0, &result[i]), 0);
+	commit_all(s[0], 1, 1);
+	host_process_gone(f.host, s[1]->number);
+	session_unref(&s[1]);
+	put_tickets_run(f.space->put_tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(abandoned(&f), 0);
+	fills_run(f.space->fills, clock_now_ns() + 61000000000ull);
+	fills_run(f.space->fills, clock_now_ns() + 122000000000ull);
+	assert_int_equal(abandoned(&f), PAGES);
+	assert_int_equal(fixture_report(&f).records, 0);
+	close_two(&f, s);
+}
+
 static void a_death_is_its_own(void **state)
 {
 	struct session *s[2];
@@ -277,6 +371,9 @@ int main(void)
 		cmocka_unit_test(others_find_their_room),
 		cmocka_unit_test(room_for_all_or_for_none),
 		cmocka_unit_test(late_ranks_get_none),
+		cmocka_unit_test(what_is_half_there_goes_at_the_deadline),
+		cmocka_unit_test(who_is_writing_at_the_deadline_goes_on),
+		cmocka_unit_test(a_rank_that_came_and_dies),
 		cmocka_unit_test(a_death_is_its_own),
 		cmocka_unit_test(one_share_of_two_ranks),
 		cmocka_unit_test(who_is_under_way_keeps_what_was_decided),
