@@ -174,6 +174,70 @@ static struct put_plan *plan_new(struct session *s, uint64_t id, uint32_t groups
 	return plan;
 }
 
+static bool has_ticket(const struct put_start *call)
+{
+	static const uint8_t none[sizeof(call->ticket)];
+
+	return memcmp(call->ticket, none, sizeof(none)) != 0;
+}
+
+/* Values of number @c of the call's classes in a group of @keys keys, or one fewer than there are. */
+static uint64_t values_of(const struct put_start *call, uint32_t c, uint32_t keys)
+{
+	const struct put_class *class = &call->class[c];
+
+	return c >= call->page_classes ? 1 : class->every_pages == 1 ? keys : keys / class->every_pages;
+}
+
+/* Could a session hold the values of @rank prepared, which each class could for itself? */
+static bool rank_fits(const struct put_start *call, uint32_t mask, uint32_t keys, uint32_t rank)
+{
+	const struct layout *layout = call->session->space->layout;
+	uint64_t bytes = 0, most = 0; /* one more than the limit is let pass */
+
+	for (uint32_t c = 0; c < call->classes; c++) {
+		uint32_t number = call->class[c].number;
+		uint64_t slot_bytes = layout->class[number].share[layout->share_of_rank[rank][number]].slot_bytes;
+
+		if (!(mask >> number & 1))
+			continue;
+		bytes += values_of(call, c, keys) * slot_bytes;
+		most = slot_bytes > most ? slot_bytes : most;
+	}
+	return bytes < call->prepared_limit + most;
+}
+
+/* Could the values of all shares, for which a ticket takes room at once, lie in memory together, and each rank get its own? */
+static bool shares_fit(const struct put_start *call, uint32_t mask, uint32_t keys)
+{
+	const struct space *space = call->session->space;
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < call->classes; c++) {
+		uint32_t number = call->class[c].number;
+		uint64_t need = values_of(call, c, keys);
+
+		for (uint32_t s = 0; mask >> number & 1 && s < space->layout->class[number].shares; s++) {
+			if (need > space->capacity[number][s])
+				return false;
+			bytes += need * space->layout->class[number].share[s].slot_bytes;
+		}
+	}
+	for (uint32_t rank = 0; rank < space->layout->world; rank++)
+		if (!rank_fits(call, mask, keys, rank))
+			return false;
+	return bytes <= space->host->config.memory_bytes;
+}
+
+/* Can the new values of a group of @keys keys ever lie in memory together? */
+static bool values_fit(const struct put_start *call, uint32_t mask, uint32_t keys)
+{
+	for (uint32_t c = 0; c < call->classes; c++)
+		if (mask >> call->class[c].number & 1 && values_of(call, c, keys) > call->class[c].capacity)
+			return false;
+	return !has_ticket(call) || shares_fit(call, mask, keys);
+}
+
 /* What is the same for all keys and groups of the call. Answers stand in the order of classes, whatever their kind. */
 static void call_classes(struct put_start *call)
 {
@@ -182,7 +246,6 @@ static void call_classes(struct put_start *call)
 
 	call->row_mask = row_mask(layout);
 	call->classes = call->page_classes = call->always = 0;
-	call->fits = true;
 	call->prepared_limit = space->host->config.memory_bytes / SESSION_PREPARED_PART;
 	for (uint32_t rows = 0; rows < 2; rows++) {
 		uint64_t *answers = call->answers;
@@ -199,11 +262,10 @@ static void call_classes(struct put_start *call)
 					.share = share,
 					.every_pages = row ? 0 : layout->class[c].every_pages,
 					.capacity = space->capacity[c][share],
-				.slot_bytes = layout->class[c].share[share].slot_bytes,
+					.slot_bytes = layout->class[c].share[share].slot_bytes,
 					.answers = answers,
 					.cursor = { .grant = SLOTS_NONE },
 				};
-			call->fits &= (row ? 1 : call->key_count) <= space->capacity[c][share];
 			if (!row && layout->class[c].every_pages == 1)
 				call->always |= 1u << c;
 			answers += row ? call->group_count : call->key_count;
@@ -211,13 +273,7 @@ static void call_classes(struct put_start *call)
 		if (!rows)
 			call->page_classes = call->classes;
 	}
-}
-
-static bool has_ticket(const struct put_start *call)
-{
-	static const uint8_t none[sizeof(call->ticket)];
-
-	return memcmp(call->ticket, none, sizeof(none)) != 0;
+	call->fits = values_fit(call, call->class_mask, call->key_count);
 }
 
 int put_start_begin(struct put_start *call, struct why *why)
@@ -603,22 +659,11 @@ static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint3
 
 /* ---- groups ---------------------------------------------------------------------------------------------------- */
 
-/* Can the group's new values ever lie in memory together? */
 static bool group_fits(const struct chunk *k, const struct put_group *g)
 {
-	const struct put_start *call = k->call;
-
 	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
 		return false;
-	for (uint32_t c = 0; c < call->classes && !call->fits; c++) {
-		const struct put_class *class = &call->class[c];
-		uint64_t need = c >= call->page_classes ? 1 : class->every_pages == 1 ? g->keys :
-							      g->keys / class->every_pages;
-
-		if (g->class_mask >> class->number & 1 && need > class->capacity)
-			return false;
-	}
-	return true;
+	return k->call->fits || values_fit(k->call, g->class_mask, g->keys);
 }
 
 /* What the plan has now is the end of the group's part. */

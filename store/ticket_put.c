@@ -350,7 +350,7 @@ bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t c
 	uint32_t slot;
 
 	lock_assert_held(&space->lock);
-	if (kept->slots.count * (uint64_t)TICKET_PUT_SLOTS > space->capacity[class_index][share])
+	if (kept->slots.count >= space->capacity[class_index][share]) /* no rank could take them all */
 		return false;
 	if (!slots_free_count(space->slots, class_index, share, filter) && !room_make(owner ? owner : session, class_index, share, 1))
 		return false;
