@@ -44,7 +44,7 @@ struct put_group {
 
 struct put_plan;
 
-/* A class that a call names, as the session writes it. Private to put.c. */
+/* A class that a call names, as the session writes it. Private to put.c and put_values.c. */
 struct put_class {
 	uint32_t number, share;
 	uint32_t every_pages;
@@ -79,7 +79,7 @@ struct put_start {
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
 	uint32_t new_values, groups_ok;
-	/* private to put.c */
+	/* private to put.c and put_values.c */
 	struct put_plan *p;
 	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */
 	uint32_t page_classes, classes;
