@@ -15,6 +15,7 @@
 
 #include "store/base/killpoint.h"
 #include "store/host_private.h"
+#include "store/seating.h"
 #include "store/ticket.h"
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
