@@ -73,7 +73,7 @@ struct index {
 	uint32_t retire_at, retire_end; /* numbers that are still to be looked at for such */
 	uint64_t held_units;   /* sum over held records, */
 	uint32_t held;         /* and how many there are */
-	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
+	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed; atomic where it is read without the guard */
 	uint32_t hollow_first, hollow_count;
 	uint32_t place_first, place_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
@@ -280,6 +280,19 @@ static inline uint32_t row_owner(const struct index *index, const struct key *ke
 static inline bool record_is_zero(const struct record *r)
 {
 	return r->capacity == 0;
+}
+
+/* They are counted under the guard, and asked for without it: are there any? */
+static inline void zero_page_record_comes(struct index *index, const struct record *r)
+{
+	if (record_is_zero(r))
+		__atomic_store_n(&index->zero_page_records, index->zero_page_records + 1, __ATOMIC_RELAXED);
+}
+
+static inline void zero_page_record_goes(struct index *index, const struct record *r)
+{
+	if (record_is_zero(r))
+		__atomic_store_n(&index->zero_page_records, index->zero_page_records - 1, __ATOMIC_RELAXED);
 }
 
 /* ---- fetching ahead -------------------------------------------------------------------------------------------- */

@@ -142,7 +142,7 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 
 	if (run->flags & RECORD_WHOLE)
 		whole_insert(index, number, run->whole_ring);
-	index->zero_page_records += record_is_zero(r);
+	zero_page_record_comes(index, r);
 	link_new(index, number, run->parent_record, run->parent_page);
 	return number;
 }
@@ -353,7 +353,7 @@ uint32_t record_free_joined(struct index *index, uint32_t record, const struct i
 	arena_free(&index->arena, r->block, block_words(index, r->capacity));
 	r->block = ARENA_NONE;
 	index->counters.records -= r->state == RECORD_LIVE;
-	index->zero_page_records -= record_is_zero(r);
+	zero_page_record_goes(index, r);
 	lost_record(index, r);
 	record_give_back_number(index, record);
 	return parent;

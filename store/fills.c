@@ -261,18 +261,72 @@ void fills_run(struct fills *f, uint64_t now_ns)
 	}
 }
 
-void fills_abandon(struct fills *f, const uint32_t *records, const uint16_t *pages, uint32_t count)
+/* ---- a put ticket's deadline ----------------------------------------------------------------------------------- */
+
+/* By records, of each from its end on: it gets shorter as values go. The row is the last of its places. */
+static int spans_order(const void *a, const void *b)
+{
+	const struct fill_span *x = a, *y = b;
+
+	if (x->record != y->record)
+		return x->record < y->record ? -1 : 1;
+	if (x->generation != y->generation)
+		return x->generation < y->generation ? -1 : 1;
+	return (x->page + x->pages < y->page + y->pages) - (x->page + x->pages > y->page + y->pages);
+}
+
+/* How far fills_abandon has come. */
+struct abandon {
+	struct fill_span *at, *end;
+	uint32_t record, was, is; /* what it looks at, of which generation it was found and is now that some of it went */
+	bool gone;                /* all of it did: its number is another's from now on */
+};
+
+/* Under the lock: what is left of the first span, at most *left pages. */
+static void abandon_span(struct fills *f, struct abandon *a, uint32_t *left)
 {
 	struct index_sink sink = space_sink(f->space);
+	const struct record *r = index_record(f->space->index, a->at->record);
 
-	lock_assert_held(&f->space->lock);
-	assert(count <= INDEX_STEP_KEYS);
-	for (uint32_t i = 0; i < count; i++) {
+	if (a->at->record != a->record || a->at->generation != a->was) {
+		a->record = a->at->record;
+		a->was = a->is = a->at->generation;
+		a->gone = r->state == RECORD_FREE;
+	}
+	while (a->at->pages && *left && !a->gone && r->generation == a->is && index_record_current(f->space->index, a->record)) {
 		uint32_t values = 0;
 
-		if (index_record_current(f->space->index, records[i]))
-			index_drop_half(f->space->index, records[i], pages[i], &sink, &values);
+		index_drop_half(f->space->index, a->record, (uint16_t)(a->at->page + --a->at->pages), &sink, &values);
 		f->space->stats.values_abandoned += values;
+		a->is = r->generation;
+		a->gone = r->state == RECORD_FREE;
+		--*left;
+	}
+	if (*left) {
+		a->at++;
+		--*left;
+	}
+}
+
+void fills_abandon(struct fills *f, struct fill_span *spans, uint32_t count)
+{
+	struct abandon a = { .at = spans, .end = spans + count, .record = INDEX_NONE };
+
+	if (count)
+		qsort(spans, count, sizeof(*spans), spans_order);
+	while (a.at < a.end) {
+		uint64_t before;
+		uint32_t left = INDEX_STEP_KEYS;
+
+		lock_take(&f->space->lock);
+		before = f->space->stats.values_abandoned;
+		space_notes_begin(f->space);
+		while (left && a.at < a.end)
+			abandon_span(f, &a, &left);
+		space_notes_end(f->space);
+		if (f->space->stats.values_abandoned > before)
+			space_room(f->space);
+		lock_drop(&f->space->lock);
 	}
 }
 

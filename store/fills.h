@@ -38,9 +38,16 @@ void fills_value_lost(struct space *space, uint32_t record, uint16_t page);
 /* Under the lock: is it listed, and something of it half there, as far as its first INDEX_STEP_KEYS pages say? Such a one is not written to
  * disk, unless somebody drains. */
 bool fills_has(const struct fills *fills, uint32_t record);
-/* Under the lock: of these pages (INDEX_PAGE_ROW: the row) what is half there and not being written goes now: a put ticket's
- * deadline has passed. At most INDEX_STEP_KEYS. */
-void fills_abandon(struct fills *fills, const uint32_t *records, const uint16_t *pages, uint32_t count);
+
+/* Pages of a record, whose generation tells whether it still is that one. */
+struct fill_span {
+	uint32_t record, generation;
+	uint32_t page, pages; /* from @page on; INDEX_PAGE_ROW, 1: the row */
+};
+/* What of these is half there, not being written and not pinned goes now: a put ticket's deadline has passed. Of a record that is another one, or was
+ * cut by others, nothing does: fill_ttl is for that. No lock held, INDEX_STEP_KEYS pages a stay; sorts @spans. */
+void fills_abandon(struct fills *fills, struct fill_span *spans, uint32_t count);
+
 void fills_run(struct fills *fills, uint64_t now_ns); /* about once a second; no lock held */
 bool fills_sweep(struct fills *fills);                /* true: call again; after an adoption or a restart, until false */
 

@@ -203,6 +203,8 @@ uint32_t transfer_offsets_of(const struct get_transfer *call, uint32_t class_ind
 const struct row_pin *handle_row(const struct handle *handle, uint32_t key);
 /* Tokens at the end of the range when keys before @key are delivered, the row included with the last. */
 uint64_t transfer_position(const struct get_transfer *call, uint32_t key);
+/* Of keys before @key, behind which a value is gone, those up to the deepest boundary that GET_START found restorable, as far as the range goes. */
+uint32_t transfer_restorable(const struct get_transfer *call, uint32_t key);
 /* Keys before *key can be delivered by this rank: *key, those that all deliver. Without a ticket nothing changes. 0; STEP_WAIT; EINVAL:
  * another range than the others', the caller undoes. */
 int transfer_gate(struct get_transfer *call, uint32_t *key, struct why *why);

@@ -165,6 +165,8 @@ int get_into_run(struct get_into *call, struct why *why)
 		return 0;
 	t->good = t->first;
 	r = into_carry(call, &t->good, &failed, why);
+	if (!r && failed)
+		t->good = transfer_restorable(t, t->good);
 	if (!r && t->good == t->first && !failed && !t->h->seat.ticket)
 		r = why_set(why, EAGAIN, "from %llu tokens on: no page was there by the deadline, or could be read now",
 			    (unsigned long long)t->from);

@@ -11,6 +11,7 @@
 
 #include "store/session.h"
 #include "store/slots.h"
+#include "store/vec.h"
 
 #define PUT_STEP_KEYS 1024u
 #define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
@@ -43,7 +44,7 @@ struct put_group {
 
 struct put_plan;
 
-/* A class that a call names, as the session writes it. Private to put.c. */
+/* A class that a call names, as the session writes it. Private to put.c and put_values.c. */
 struct put_class {
 	uint32_t number, share;
 	uint32_t every_pages;
@@ -61,6 +62,7 @@ struct ticket_put {
 	struct put_tickets *tickets;
 	struct put_ticket *ticket; /* NULL: none */
 	bool first;                /* the caller decides room for all */
+	struct vec32 begun;        /* where it has begun values: struct fill_span, as words */
 };
 
 struct put_start {
@@ -77,7 +79,7 @@ struct put_start {
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
 	uint32_t new_values, groups_ok;
-	/* private to put.c */
+	/* private to put.c and put_values.c */
 	struct put_plan *p;
 	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */
 	uint32_t page_classes, classes;

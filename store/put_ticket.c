@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PUT_START under a ticket: its way to it. What the first rank keeps for the others, and what they take, is in store/put.c.
+ * PUT_START under a ticket: its way to it. What the first rank keeps for the others, and what they take, is in store/put_values.c.
  */
 #include "store/put_private.h"
 

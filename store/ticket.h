@@ -33,7 +33,6 @@
 #define TICKETS_REMEMBERED 65536u  /* that have; the oldest are forgotten first */
 #define TICKET_PINS (1u << 19)     /* of all tickets of a namespace together: EDQUOT */
 #define TICKET_OTHERS 16u          /* sessions without a rank in one: EDQUOT */
-#define TICKET_PUT_SLOTS 2u        /* kept for ranks to come: at most 1/2 of the values of a (class, share) that a plan could hold, else NOROOM */
 
 struct tickets; /* of a namespace */
 struct ticket;
@@ -150,7 +149,7 @@ int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uin
 bool ticket_put_reserve(struct ticket_put *put, uint32_t more); /* for so many keys and groups; false: no memory. No lock */
 void ticket_put_begin(struct ticket_put *put);                  /* a group begins */
 /* Keeps a slot of (class, share) for whoever comes as one of its ranks, from ranges that an attached session of one has acknowledged, or
- * from any where none is attached. False: there is none, or half of them are kept; ticket_put_undo is next. */
+ * from any where none is attached. False: there is none, or as many are kept as a plan could hold; ticket_put_undo is next. */
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share);
 void ticket_put_undo(struct ticket_put *put);                   /* what was kept since the group began is free again. No lock held */
 void ticket_put_decide(struct ticket_put *put, uint32_t group, uint8_t status);
@@ -161,6 +160,11 @@ uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
 /* A slot that was kept for it, in a range that @filter allows; SLOTS_NONE: none is left (what exists now was missing then, or the other way
  * round): the general room is asked. */
 uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
+
+/* Any rank's: a value of it is begun at (record, page). What is half there of these goes at the ticket's deadline. For so many of them room
+ * was reserved, without the lock; false: no memory. */
+bool ticket_put_reserve_begun(struct ticket_put *put, uint32_t more);
+void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page);
 
 /* No lock. This rank's PUT_START is over (@failed: before it had decided all); the last one ends the ticket and gives the rest back. */
 void ticket_put_done(struct ticket_put *put, bool failed);

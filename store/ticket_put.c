@@ -14,11 +14,14 @@
 
 #include "store/base/clock.h"
 #include "store/base/killpoint.h"
+#include "store/fills.h"
 #include "store/host_private.h"
 #include "store/put_private.h"
 
 #define BUCKETS 1024u
 #define MILLISECOND 1000000ull
+#define SPAN_WORDS ((uint32_t)(sizeof(struct fill_span) / sizeof(uint32_t)))
+_Static_assert(sizeof(struct fill_span) == 4 * sizeof(uint32_t), "a vec32 holds them");
 
 enum { DECIDING, OPEN, ENDED };
 
@@ -40,6 +43,8 @@ struct put_ticket {
 	uint64_t deadline_ns; /* then it ends; when it has: when it is forgotten */
 	struct vec32 pins;    /* records */
 	struct kept *kept;    /* [columns] of pages, then of rows; NULL: given back */
+	struct vec32 *begun;  /* [world] of each PUT_START that is over, in their order: where it has begun values */
+	uint32_t over;
 	uint8_t *status;      /* [groups] */
 	uint32_t groups;
 	uint8_t here[];       /* bits: ranks that have come */
@@ -82,8 +87,12 @@ static void free_arrays(const struct put_tickets *t, struct put_ticket *k)
 {
 	for (uint32_t i = 0; k->kept && i < columns_of(t); i++)
 		vec32_free(&k->kept[i].slots);
+	for (uint32_t i = 0; k->begun && i < k->over; i++)
+		vec32_free(&k->begun[i]);
 	free(k->kept);
+	free(k->begun);
 	k->kept = NULL;
+	k->begun = NULL;
 	vec32_free(&k->pins);
 }
 
@@ -175,8 +184,24 @@ static bool give_some(struct put_tickets *t, struct put_ticket *k)
 	return !left;
 }
 
-/* Without the lock: one that was concluded by the caller. */
-static void give_back(struct put_tickets *t, struct put_ticket *k)
+/* Without the lock: ranks did not come in time, so what the others have committed is of no use. One that is late in its PUT_START is not
+ * among them: it is writing. */
+static void abandon(struct put_tickets *t, struct put_ticket *k)
+{
+	for (uint32_t i = 0; t->space->fills && i < k->over; i++) {
+		struct vec32 *all = &k->begun[0], *own = &k->begun[i];
+
+		if (i && !vec32_reserve(all, own->count))
+			continue; /* goes after fill_ttl */
+		for (uint32_t j = 0; i && j < own->count; j++)
+			vec32_push(all, own->at[j]);
+	}
+	if (t->space->fills && k->over)
+		fills_abandon(t->space->fills, (struct fill_span *)k->begun[0].at, k->begun[0].count / SPAN_WORDS);
+}
+
+/* Without the lock: one that was concluded by the caller. @late: at its deadline. */
+static void give_back(struct put_tickets *t, struct put_ticket *k, bool late)
 {
 	bool more = true, gone;
 
@@ -185,6 +210,8 @@ static void give_back(struct put_tickets *t, struct put_ticket *k)
 		more = give_some(t, k);
 		lock_drop(&t->space->lock);
 	}
+	if (late)
+		abandon(t, k);
 	lock_take(&t->space->lock);
 	gone = !--k->users && !k->listed;
 	lock_drop(&t->space->lock);
@@ -206,9 +233,10 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	k = calloc(1, sizeof(*k) + (world + 7) / 8);
 	if (k) {
 		k->kept = calloc(columns_of(t), sizeof(*k->kept));
+		k->begun = calloc(world, sizeof(*k->begun));
 		k->status = malloc(groups);
 	}
-	if (!k || !k->kept || !k->status) {
+	if (!k || !k->kept || !k->begun || !k->status) {
 		if (k)
 			ticket_free(t, k);
 		return why_set(why, ENOMEM, "no memory for a ticket of %u groups", groups);
@@ -253,7 +281,7 @@ int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t 
 	k->here[s->rank / 8] |= (uint8_t)(1u << (s->rank % 8));
 	k->came++;
 	k->users++;
-	*ret = (struct ticket_put){ t, k, *part == TICKET_PUT_FIRST };
+	*ret = (struct ticket_put){ t, k, *part == TICKET_PUT_FIRST, { 0 } };
 	return 0;
 }
 
@@ -267,6 +295,10 @@ void ticket_put_done(struct ticket_put *put, bool failed)
 		return;
 	put->ticket = NULL;
 	lock_take(&t->space->lock);
+	if (k->state != ENDED) {
+		k->begun[k->over++] = put->begun;
+		put->begun = (struct vec32){ 0 };
+	}
 	if (put->first && !failed)
 		k->state = OPEN;
 	/* not while another one is at its groups: what was decided holds for it, too */
@@ -275,8 +307,9 @@ void ticket_put_done(struct ticket_put *put, bool failed)
 		conclude(t, k);
 	gone = !--k->users && !k->listed;
 	lock_drop(&t->space->lock);
+	vec32_free(&put->begun);
 	if (ends)
-		give_back(t, k);
+		give_back(t, k, false);
 	else if (gone)
 		ticket_free(t, k);
 }
@@ -317,7 +350,7 @@ bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t c
 	uint32_t slot;
 
 	lock_assert_held(&space->lock);
-	if (kept->slots.count * (uint64_t)TICKET_PUT_SLOTS > space->capacity[class_index][share])
+	if (kept->slots.count >= space->capacity[class_index][share]) /* no rank could take them all */
 		return false;
 	if (!slots_free_count(space->slots, class_index, share, filter) && !room_make(owner ? owner : session, class_index, share, 1))
 		return false;
@@ -403,6 +436,33 @@ uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t 
 	return slot;
 }
 
+/* ---- any rank ----------------------------------------------------------------------------------------------------------- */
+
+bool ticket_put_reserve_begun(struct ticket_put *put, uint32_t more)
+{
+	return vec32_reserve(&put->begun, more * SPAN_WORDS);
+}
+
+void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page)
+{
+	uint32_t generation = index_record(put->tickets->space->index, record)->generation;
+	struct fill_span *last, span = { record, generation, page, 1 };
+
+	if (put->begun.count) {
+		last = (struct fill_span *)&put->begun.at[put->begun.count - SPAN_WORDS];
+		if (last->record == record && last->generation == generation) {
+			if (last->page + last->pages == page + 1u) /* another class */
+				return;
+			if (last->page + last->pages == page && page != INDEX_PAGE_ROW) {
+				last->pages++;
+				return;
+			}
+		}
+	}
+	put->begun.count += SPAN_WORDS;
+	memcpy(&put->begun.at[put->begun.count - SPAN_WORDS], &span, sizeof(span));
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */
 
 /* Under the lock: one whose deadline has passed, concluded; NULL: none. */
@@ -436,7 +496,7 @@ void put_tickets_run(struct put_tickets *t, uint64_t now_ns)
 		k = late_one(t, &bucket, now_ns);
 		lock_drop(&t->space->lock);
 		if (k)
-			give_back(t, k);
+			give_back(t, k, true);
 	}
 	while (more) {
 		struct put_ticket *k;

@@ -215,6 +215,13 @@ uint64_t transfer_position(const struct get_transfer *call, uint32_t key)
 	return call->h->found->start + (uint64_t)key * call->session->space->layout->page_tokens;
 }
 
+uint32_t transfer_restorable(const struct get_transfer *call, uint32_t key)
+{
+	while (key > call->first && !bit_get(&call->h->found->restorable, key - 1))
+		key--;
+	return key;
+}
+
 static int check_offsets(struct get_transfer *call, const struct handle *h, struct why *why)
 {
 	const struct found *f = h->found;

@@ -556,8 +556,9 @@ int transfer_tiers_step(struct get_transfer *call, struct why *why)
 	state = await(call);
 	if (state == LOAD_COMING && clock_now_ns() < call->deadline_ns)
 		return STEP_WAIT;
-	call->failed |= state == LOAD_FAILED;
-	cut(call, rows_here(call) ? call->settled : call->first);
+	/* what was not wanted any more since a value is gone counts when all before it is there, else the deadline has passed before that */
+	call->failed = state == LOAD_FAILED || (state == LOAD_HERE && call->failed);
+	cut(call, !rows_here(call) ? call->first : call->failed ? transfer_restorable(call, call->settled) : call->settled);
 	call->settled = call->key;
 	if (call->settled == call->first) {
 		cut_all(call);

@@ -239,15 +239,17 @@ int call_run_grown(struct pfs_session *session, struct conn *conn, unsigned long
 	bool grown, uint32_t flags, uint32_t deadline_ms)
 {
 	unsigned long op_1 = _IOC(_IOC_DIR(op), _IOC_TYPE(op), _IOC_NR(op), size_1);
+	int r;
 
 	if (!atomic_load(&conn->first_sizes)) {
-		int r = call_run(session, conn, op, request, size, flags, deadline_ms);
-
+		r = call_run(session, conn, op, request, size, flags, deadline_ms);
 		if (r != -EINVAL || !size_refused())
 			return r;
 		atomic_store(&conn->first_sizes, true);
 	}
-	if (grown)
-		return say(EOPNOTSUPP, "%s: the daemon was built before what is asked for", op_name(op));
+	if (grown) { /* unless another one serves by now */
+		r = call_judge(session, conn);
+		return r ? r : say(EOPNOTSUPP, "%s: the daemon was built before what is asked for", op_name(op));
+	}
 	return call_run(session, conn, op_1, request, size_1, flags, deadline_ms);
 }

@@ -85,6 +85,7 @@ static int place_start(struct pfs_session *session, struct plan *plan, const str
 
 static int start_on(struct pfs_session *session, struct conn *conn, void *context)
 {
+	static const uint8_t none[PFS_TICKET_BYTES];
 	struct start *start = context;
 	const struct pfs_get_request *q = start->request;
 	struct pfs_get_start a = {
@@ -100,6 +101,8 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 		.prompt_len = q->prompt_len,
 		.room = q->room,
 	};
+	/* the first version has a ticket, too, of which nobody knew what it is */
+	bool grown = q->prompt_len || q->room || memcmp(q->ticket, none, sizeof(none));
 	__u64 keys_area = AREA_NONE;
 	struct plan *plan;
 	int r = plan_new(session, PLAN_HANDLE, conn, &plan);
@@ -112,7 +115,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 		r = call_place_keys(session, conn, q->keys, q->key_count, &a.keys_offset, &keys_area);
 	if (!r) {
 		a.handle = plan->id;
-		r = call_run_grown(session, conn, PFS_IOC_GET_START, &a.call, sizeof(a), PFS_BYTES_GET_START_1, q->prompt_len || q->room,
+		r = call_run_grown(session, conn, PFS_IOC_GET_START, &a.call, sizeof(a), PFS_BYTES_GET_START_1, grown,
 			q->call_flags, q->deadline_ms);
 	}
 	area_give(session, conn, keys_area);

@@ -191,7 +191,7 @@ struct pfs_put_result {
  * PFS_GROUP_NOROOM, and pfs_news() tells when to try again.
  * One that meets a pfs_reset is started anew, in the new generation.
  * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
- * reset after another). */
+ * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one). */
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret);
 
 struct pfs_put_outcome {
@@ -262,7 +262,8 @@ struct pfs_get_result {
  * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel, which costs no request where nothing
  * could be transferred; the daemon cancels one that was left alone for its handle_ttl. Waits for values of other
  * plans only with PFS_GET_WAIT_INFLIGHT.
- * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
+ * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy; a ticket, prompt_len or room, of which the daemon, an older one, knows
+ * nothing), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret);
 
 struct pfs_transfer_request {
@@ -291,7 +292,8 @@ struct pfs_transfer_result {
 /* Makes a get plan of a range of a handle. *ret belongs to the plan and dies at its release. May be called again for
  * ascending ranges. The bytes at the offsets stay as they are until pfs_release. When the daemon was restarted meanwhile nothing is
  * delivered: `plan` 0, `handle_ended` 1.
- * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS. */
+ * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS, -EOPNOTSUPP (a candidate, and the
+ * daemon is an older one). */
 int pfs_get_transfer(
 	struct pfs_session *session, const struct pfs_transfer_request *request, struct pfs_transfer_result *ret);
 

@@ -38,6 +38,7 @@ struct drive_world {
 	uint32_t world, page, classes, states;
 	bool uneven; /* some class has longer values */
 	bool gaps; /* there are pages without a value of any class */
+	bool doubt; /* was_late held of a life before */
 	bool over; /* a difference was found, or it is one to be passed over */
 	uint64_t begin_ns, seconds, handle;
 	struct open_plan {
@@ -59,6 +60,10 @@ struct question {
 	struct get_start call;
 };
 
+bool was_late(void); /* has the store given something more time than the model? Then what differs says nothing */
+struct host *host_make(void);
+struct session *attach(uint32_t rank); /* of w.space */
+_Noreturn void fail(const struct why *why);
 void differs(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *need(void *p); /* ends the program where @p is NULL */
 char *text_of(const json_t *value); /* to be freed */
@@ -67,6 +72,10 @@ uint64_t at(const json_t *array, size_t i);
 
 /* Steps a GET_START to its end. @ticket may be NULL. */
 int ask(struct question *q, const json_t *given, const uint8_t *ticket, struct session *session, struct why *why);
+
+/* ---- drive_deaths.c ---- */
+
+void do_death(void); /* of the serving process: w goes on with the one that adopts */
 
 /* ---- drive_tickets.c ---- */
 

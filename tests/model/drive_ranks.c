@@ -34,12 +34,12 @@ struct drive_world w;
 
 /* Has the store given something half there more time, as it may, than the model, which knows no numbers of records? Or has something
  * gone where rows stand at pages without values: which of those are pinned with what, the model does not follow to the end. */
-static bool was_late(void)
+bool was_late(void)
 {
 	bool late = false;
 
-	if (!w.space->fills)
-		return false;
+	if (!w.space->fills || w.doubt)
+		return w.doubt;
 	lock_take(&w.space->lock);
 	late = fills_late(w.space->fills) > 0 || (w.uneven && w.states && w.space->stats.values_abandoned);
 	lock_drop(&w.space->lock);
@@ -168,13 +168,13 @@ static json_t *layout_of(const json_t *arguments)
 		"floor", (json_int_t)(columns * GRANT), "classes", classes);
 }
 
-static _Noreturn void fail(const struct why *why)
+_Noreturn void fail(const struct why *why)
 {
 	fprintf(stderr, "drive_ranks: line %lu: %s\n", run.line, why->text);
 	exit(2);
 }
 
-static struct session *attach(uint32_t rank)
+struct session *attach(uint32_t rank)
 {
 	struct session_attach attach = { .rank = rank, .call_buffer_bytes = 64 << 10 };
 	struct space_range ranges[256];
@@ -198,8 +198,9 @@ static struct session *attach(uint32_t rank)
 	return s;
 }
 
-static void world_begins(const json_t *arguments)
+struct host *host_make(void)
 {
+	static _Atomic uint64_t last_session, last_serial; /* of all lives, as the will has them */
 	struct host_config config = {
 		.memory_bytes = 256ull << 20,
 		.wish = SEGMENT_WISH_SMALL,
@@ -207,7 +208,19 @@ static void world_begins(const json_t *arguments)
 		.handle_ttl_ms = HANDLE_TTL_S * 1000,
 		.fill_ttl_ms = FILL_TTL_S * 1000,
 		.token_ttl_ms = 10000,
+		.last_session = &last_session,
+		.last_serial = &last_serial,
 	};
+	struct why why = WHY_INIT;
+	struct host *host;
+
+	if (host_new(&config, &host, &why))
+		fail(&why);
+	return host;
+}
+
+static void world_begins(const json_t *arguments)
+{
 	struct space_access access = { 0, 0, 0700 };
 	struct why why = WHY_INIT;
 	struct layout *layout;
@@ -215,8 +228,9 @@ static void world_begins(const json_t *arguments)
 	char *text = text_of(json);
 
 	json_decref(json);
-	if (layout_parse(text, strlen(text), &layout, &why) || host_new(&config, &w.host, &why) ||
-	    host_space_create(w.host, "test", layout, &access, &w.space, &why))
+	w.host = host_make();
+	w.doubt = false;
+	if (layout_parse(text, strlen(text), &layout, &why) || host_space_create(w.host, "test", layout, &access, &w.space, &why))
 		fail(&why);
 	free(text);
 	while (atomic_load(&w.space->prewarm_done) < w.space->prewarm_goal)
@@ -651,6 +665,8 @@ static void do_line(const char *what, const json_t *arguments, const json_t *ans
 		do_ticket(arguments, answer);
 	else if (!strcmp(what, "counts") && !run.skip[SKIP_LADDER])
 		compare_counts(answer);
+	else if (!strcmp(what, "death"))
+		do_death();
 	else if (!strcmp(what, "late"))
 		put_tickets_run(w.space->put_tickets, clock_now_ns() + (PUT_TICKET_S + 1) * 1000000000ull);
 	else if (!strcmp(what, "over"))

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain model of docs/ranks-and-classes.md: what each request must be answered, whatever the daemon does inside.
 
-tests/model/ranks_model.py [--operations N] [--seed S] [--emit]   random work that checks itself; --emit: one JSON list a step,
-                                                                  operation and answer, for who drives a daemon
+tests/model/ranks_model.py [--operations N] [--seed S] [--emit] [--deaths]   random work that checks itself; --emit: one JSON list a step,
+                                                                             operation and answer, for who drives a daemon; --deaths: the
+                                                                             serving process dies now and then, and another adopts
 
 Integers only. Every page is a put group and so a record of its own: what pins a page pins its row. Nothing leaves for lack of room:
 losses are operations. A key is a node of a prefix tree, or (node, tokens) of an endpoint inside the page behind it.
@@ -210,6 +211,18 @@ class Cache:
         self.review(key)
         self.left(key)
         return "DONE" if mine else "ABSENT"
+    def abandon(self, begun):
+        """A put ticket has ended at its deadline: what is half there of these goes, places (key, is it its row)."""
+        for key, row in sorted(begun, key=repr):
+            for c in self.all:
+                if (self.classes[c].kind == STATE) == row and self.half(key, c):
+                    self.remove(key, [c])
+    def die(self):
+        """The serving process: plans are lost, and demands and counters; what is half there has fill_ttl from now on."""
+        for plan in [*self.plans]:
+            self.put_end(plan, False)
+        self.demands, self.count, self.again = {}, dict.fromkeys(self.count, 0), set()
+        self.noted = {key: self.now + self.fill_ttl for key, _, _ in self.values if any(self.half(key, c) for c in self.all)}
     def pass_time(self, seconds):
         for self.now in range(self.now + 1, self.now + seconds + 1):
             for key in sorted([k for k, at in self.noted.items() if at <= self.now], key=repr):
@@ -294,12 +307,22 @@ def ticket_run(r, cache, path, emit):
     emit("over", None, None)
     assert len(answers) <= 1 and outcomes <= {t.outcome} and (not t.outcome or [*t.reports.values()] == [True] * cache.world)
 
-def random_world(r, most, emit):
+def random_world(r, most, emit, deaths):
     cache = Cache(r.choice((16, 64)), random_classes(r), r.choice((0, 64, 128)), fill_ttl=5)
     cache.parent = parent = {0: None}
     ids, every, named = count(1), [*cache.all], {}  # named: keys of each open plan
+    def finish(plan):
+        commit = r.random() < .85 or cache.leaned_on(plan)
+        emit("end", [plan, commit], cache.put_end(plan, commit))
+        del named[plan]
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
+        if deaths and r.random() < .03:
+            while leaned := [p for p in cache.plans if cache.leaned_on(p)]:
+                finish(leaned[0])
+            cache.die()
+            named.clear()
+            emit("death", None, None)
         node, path, what = r.choice([*parent]), [], r.random()
         for _ in range(r.randrange(6) if len(parent) < 60 else 0):
             cache.children.setdefault(node, []).append(len(parent))
@@ -316,18 +339,19 @@ def random_world(r, most, emit):
             joint = cache.world > 1 and r.random() < .2  # all of them, under a ticket; those behind `late` when it has ended
             ranks = r.sample(range(cache.world), cache.world) if joint else [rank]
             late = r.randrange(1, cache.world) if joint and r.random() < .3 else len(ranks)
-            ticket = next(ids) if joint else None
+            ticket, begun = next(ids) if joint else None, {}
             for rank in ranks[:late]:
                 named[plan := next(ids)] = {key for key, _, _ in groups}
                 emit("put", [plan, rank, groups, path, ticket], cache.put_start(plan, rank, groups))
-            emit("late", None, None) if ranks[late:] else None
+                begun[plan] = {(key, c in states) for key, c, _ in cache.plans[plan][0]}
+            if ranks[late:]:
+                for plan in [p for p in begun if r.random() < .6]:
+                    finish(plan)
+                emit("late", None, cache.abandon(set().union(*begun.values())))
             for rank in ranks[late:]:
                 emit("put", [next(ids), rank, groups, path, ticket], ["NOROOM"] * len(groups))
         elif what < .65 and cache.plans:
-            plan = r.choice([*cache.plans])
-            commit = r.random() < .85 or cache.leaned_on(plan)
-            emit("end", [plan, commit], cache.put_end(plan, commit))
-            del named[plan]
+            finish(r.choice([*cache.plans]))
         elif what < .75 and path:
             key, mask = r.choice(path), r.choice((every, [r.choice(every)]))
             # A plan may pin more or less of what it names than the model knows: asked then is what is being written.
@@ -354,8 +378,9 @@ if __name__ == "__main__":
     options.add_argument("--operations", type=int, default=20000)
     options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options.add_argument("--emit", action="store_true")
+    options.add_argument("--deaths", action="store_true")
     o = options.parse_args()
     for done in range(0, o.operations, 250):
         random_world(random.Random(o.seed * 1000003 + done), min(250, o.operations - done),
-                     (lambda *step: print(json.dumps(step))) if o.emit else lambda *step: None)
+                     (lambda *step: print(json.dumps(step))) if o.emit else lambda *step: None, o.deaths)
     print(f"{o.operations} operations, seed {o.seed}: the model agrees with itself", file=sys.stderr)

@@ -22,6 +22,7 @@ LAYOUT = {"version": 1, "identity": {"model": "test/ranks"}, "world": WORLD, "pa
                       {"name": "st", "kind": "state", "planes": [{"name": "S", "bytes": SIZES[1]}]}]}
 DENSE = {**LAYOUT, "classes": LAYOUT["classes"][:1]}
 KEYS = [key(i) for i in range(PAGES)]
+OTHERS = [key(500, i) for i in range(4)]
 SHORT = 500  # ms
 PROMPT = 5   # s: of what is to come at once
 
@@ -48,6 +49,15 @@ class Rank:
                 self.c.segment[offset:offset + len(v)] = v
         self.c.put_end("PUT_COMMIT", plan)
         return "put"
+
+    def begin_put(self, plan, number, **fields):
+        """Under a ticket, of OTHERS and their row: how many values it got room for."""
+        r = self.c.put_start(plan, [(None, 64 * len(OTHERS), OTHERS)], 3, answers=len(OTHERS) + 1, ticket=ticket(number), **fields)
+        return [self.c.put_status[0], r.new_values]
+
+    def commit_put(self, plan):
+        self.c.put_end("PUT_COMMIT", plan)
+        return self.c.put_status[0]
 
     def start(self, handle, number, keys=PAGES, **fields):
         r = self.c.get_start(handle, KEYS[:keys], ticket=ticket(number), **fields)
@@ -98,8 +108,8 @@ def rank_process(peer, ctl, rank, states):
 
 
 class World:
-    def __init__(self, daemon, peer, layout):
-        self.d = daemon()
+    def __init__(self, daemon, peer, layout, *options):
+        self.d = daemon(*options)
         self.d.namespace(layout=layout)
         states = layout is LAYOUT
         self.ranks = [peer(rank_process, self.d.path("ns/x/ctl"), i, states) for i in range(WORLD)]
@@ -347,6 +357,38 @@ def test_room_for_all_ranks(world):
     clients[0].call("GET_CANCEL", handle=9)
     for c in clients:
         c.close()
+
+
+@pytest.mark.parametrize("step", ["before", "first_has_begun", "last_has_begun", "one_has_committed", "all_have_committed"])
+def test_a_rank_that_puts_is_killed(daemon, peer, tmp_path, step):
+    """Who does not come takes with it, at the ticket's deadline, what the others have committed; who came, after fill_ttl. No slot is lost."""
+    (tmp_path / "config").write_text(json.dumps({} if step == "before" else {"fill_ttl_ms": 1500}))  # a minute without it
+    world = World(daemon, peer, LAYOUT, "--config", str(tmp_path / "config"))
+    scheduler, each = world.scheduler, len(OTHERS) + 1
+    free = int(scheduler.stats()["slots_free"])
+    victim = 0 if step == "first_has_begun" else WORLD - 1
+    others = [i for i in range(WORLD) if i != victim]
+    if step == "before":
+        world.kill(victim)
+    for i in [victim] * (step == "first_has_begun") + others + [victim] * (step not in ("before", "first_has_begun")):
+        assert world.one(i, "begin_put", 5, 3, deadline_ms=SHORT if step == "before" else 60000) == [OK, each]
+        if i == victim == 0:
+            world.kill(victim)
+    if step == "last_has_begun":
+        world.kill(victim)
+    if step == "one_has_committed":
+        assert world.one(others[0], "commit_put", 5) == COMMITTED
+        world.kill(victim)
+    if step == "all_have_committed":
+        assert world.one(victim, "commit_put", 5) == COMMITTED
+        world.kill(victim)
+    for i in others[step == "one_has_committed":]:
+        assert world.one(i, "commit_put", 5) == COMMITTED
+    whole = step == "all_have_committed"
+    kept = (WORLD if whole else 0) * each
+    wait_for(lambda: int(scheduler.stats()["slots_free"]) == free - kept, 10, "what is half there to go")
+    world.settled(WORLD, put_tickets=1, put_tickets_short=int(step == "before"), values_abandoned=0 if whole else len(others) * each)
+    assert scheduler.get_start(9, OTHERS).transferable_len == 64 * len(OTHERS) * whole
 
 
 def test_rows_need_their_page(world):

@@ -322,31 +322,86 @@ static void after_an_adoption(void **state)
 	end(2);
 }
 
+static struct fill_span span_of(uint64_t chain, uint32_t page, uint32_t pages)
+{
+	struct key key = fixture_key(chain, 0);
+	struct index_hit hit;
+
+	lock_take(&f.space->lock);
+	index_lookup(f.space->index, &key, 1, ~0u, &hit);
+	lock_drop(&f.space->lock);
+	return (struct fill_span){ hit.record, index_record(f.space->index, hit.record)->generation, page, pages };
+}
+
+static void abandon(struct fill_span *spans, uint32_t count)
+{
+	struct fill_span copy[8];
+
+	memcpy(copy, spans, count * sizeof(*spans)); /* they are used up */
+	fills_abandon(f.space->fills, copy, count);
+}
+
 /* A put ticket's deadline: of the pages given, at once. */
 static void abandoned_at_once(void **state)
 {
-	struct key key = fixture_key(1, 0);
-	uint32_t records[3];
-	uint16_t pages[3] = { 0, 3, INDEX_PAGE_ROW };
-	struct index_hit hit;
+	struct fill_span spans[3];
 	uint64_t open;
 
 	(void)state;
 	begin(CLASS_KV "," CLASS_STATE, 2);
 	stored(0, 1, 0, 4, KV | STATE, 0);
 	open = start(1, 1, 0, 1, KV, 0);
-	lock_take(&f.space->lock);
-	index_lookup(f.space->index, &key, 1, ~0u, &hit);
-	records[0] = records[1] = records[2] = hit.record;
-	fills_abandon(f.space->fills, records, pages, 3); /* a plan holds the record */
-	lock_drop(&f.space->lock);
+	spans[0] = span_of(1, 0, 1);
+	spans[1] = span_of(1, 3, 1);
+	spans[2] = span_of(1, INDEX_PAGE_ROW, 1);
+	abandon(spans, 3); /* a plan holds the record */
 	assert_int_equal(abandoned(), 0);
 	commit_all(rank[1], open, 1);
-	lock_take(&f.space->lock);
-	fills_abandon(f.space->fills, records, pages, 3);
-	lock_drop(&f.space->lock);
+	abandon(spans, 3);
 	assert_int_equal(abandoned(), 2);
 	assert_int_equal(present(1, 4), 3);
+	end(2);
+}
+
+/* Ranks had values of their own, in any order; a record gets shorter as they go, and that is no reason to stop. */
+static void abandoned_from_behind(void **state)
+{
+	struct fill_span spans[4];
+
+	(void)state;
+	begin(CLASS_KV, 3);
+	stored(0, 1, 0, 300, KV, 0);
+	stored(1, 1, 0, 10, KV, 0);
+	stored(2, 1, 0, 5, KV, 0);
+	stored(0, 2, 0, 4, KV, 0);
+	spans[0] = span_of(1, 0, 8);
+	spans[1] = span_of(2, 0, 4);
+	spans[2] = span_of(1, 100, 200);
+	spans[3] = span_of(1, 4, 96);
+	abandon(spans, 4);
+	assert_int_equal(abandoned(), 295 + 5 + 4); /* five pages have all shares */
+	assert_int_equal(present(1, 300), 5);
+	assert_int_equal(present(2, 4), 0);
+	assert_int_equal(fixture_report(&f).records, 1);
+	end(3);
+}
+
+/* The record has become another one: that is nobody's business here. */
+static void another_record_is_left_alone(void **state)
+{
+	struct fill_span span;
+
+	(void)state;
+	begin(CLASS_KV, 2);
+	stored(0, 1, 0, 4, KV, 0);
+	span = span_of(1, 0, 4);
+	second(60);
+	assert_int_equal(fixture_report(&f).records, 0);
+	stored(0, 2, 0, 4, KV, 0);
+	assert_int_equal(span_of(2, 0, 4).record, span.record);
+	abandon(&span, 1);
+	assert_int_equal(abandoned(), 4); /* those of the minute */
+	assert_int_equal(present(2, 4), 4);
 	end(2);
 }
 
@@ -412,6 +467,8 @@ int main(void)
 		cmocka_unit_test(after_an_adoption),
 		cmocka_unit_test(the_maintainer_sweeps),
 		cmocka_unit_test(abandoned_at_once),
+		cmocka_unit_test(abandoned_from_behind),
+		cmocka_unit_test(another_record_is_left_alone),
 		cmocka_unit_test(beside_puts),
 	};
 
