@@ -42,6 +42,10 @@ def examples():
     cache.put_end(1, True)
     assert [cache.get(path, h, mask=[0, 1])[0]["restorable"] for h in (0, 256)] == [[64, 320], [320]]
     assert [cache.get(path)[0][n] for n in ("hit", "demand", "dense")] == [64, 320, 384]
+    cache, kept = Cache(64, [Class(DENSE, [0]), Class(WINDOW, [0], sink=4, last=2)]), {1, 2, 3, 4, 39, 40, 99, 100}
+    cache.put_start(1, 0, [(n, n * 64, [0] + [1] * (n in kept)) for n in range(1, 101)])
+    cache.put_end(1, True)
+    assert [b // 64 for b in cache.get([*range(1, 101)])[0]["restorable"]] == [1, 2, 3, 4, 40, 100]
     qwen = [Class(DENSE, [0], slot=4194304), Class(STATE, [0], slot=153944064)]
     assert size(qwen, 64, 1 << 30, 8192, 8192) == [182, 2] and size(qwen, 64, 800 << 20, 8192, 8192) == (1, 844759040)
     mla = Cache(64, [Class(DENSE, [0] * 8)])  # one share, eight ranks: one slot
