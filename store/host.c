@@ -208,12 +208,31 @@ static const char *find_going(const struct host *host, const struct layout *layo
 {
 	lock_assert_held(&host->lock);
 	for (const struct space *space = host->going; space; space = space->next_going)
-		if (same_folder(space, layout))
+		if (space->tiering && same_folder(space, layout))
 			return space->name;
 	return NULL;
 }
 
-/* Only memory and the folder's name are waited for: the files go behind that. */
+/* Does the floor that @layout wants lack what removed ones still have? One that nobody chose wants as much as it could have. */
+static bool lacks_going(struct host *host, const struct layout *layout)
+{
+	struct budget_report budget;
+	uint64_t going = 0, left, wants;
+
+	lock_assert_held(&host->lock);
+	for (const struct space *space = host->going; space; space = space->next_going)
+		going += space->floor_bytes + space->layout->blobs_bytes;
+	if (!going)
+		return false;
+	budget_report(&host->budget, &budget);
+	left = budget.bytes - budget.floors;
+	if (!layout->floor_bytes)
+		return budget_default(budget.bytes, budget.floors) < budget_default(budget.bytes, 0);
+	wants = layout->floor_bytes + layout->blobs_bytes;
+	return wants > left && wants - left <= going;
+}
+
+/* Only memory and the folder's name are waited for: the files go behind that. A floor that lacks after all is refused as any other. */
 static int await_going(struct host *host, const char *name, const struct layout *layout, struct why *why)
 {
 	const uint64_t deadline_ns = clock_now_ns() + HOST_GOING_NS;
@@ -221,8 +240,10 @@ static int await_going(struct host *host, const char *name, const struct layout 
 	bool in_time = true;
 
 	lock_assert_held(&host->lock);
-	while ((going = find_going(host, layout)) && in_time)
+	host->await_going++;
+	while (((going = find_going(host, layout)) || lacks_going(host, layout)) && in_time)
 		in_time = lock_cond_wait(&host->gone, &host->lock, deadline_ns);
+	host->await_going--;
 	return going ? why_set(why, EBUSY, "namespace %s: the files of namespace %s, which was removed, are still being removed; try again",
 			       name, going) : 0;
 }
@@ -322,8 +343,7 @@ int host_space_remove(struct host *host, const char *name, struct why *why)
 		return r;
 	}
 	unlist_locked(host, space);
-	if (space->tiering)
-		note_going_locked(host, space);
+	note_going_locked(host, space);
 	lock_drop(&host->lock);
 	if (space->tiering) {
 		disk_dir_rename_away(space->tiering->dir); /* or a death from here on would bring it back */

@@ -211,7 +211,8 @@ int host_check_name(const char *name, size_t bytes, struct why *why);
 /* Creates a namespace; @layout becomes the space's, on failure too it is freed. Its floor (layout's; default a quarter of
  * the budget, at most half of what no floor was promised) is promised, and populated in the background as far as others
  * do not hold more than theirs. EEXIST, ENOSPC (floors' sum over the budget: names both; or as many as one host has),
- * EINVAL (floor cannot hold one grant of each class and share), ENOMEM. *ret is referenced for the caller. */
+ * EINVAL (floor cannot hold one grant of each class and share, or the budget no request of the layout's context), ENOMEM. Waits up to 5 s
+ * for removed ones whose floor or folder it needs: EBUSY for a folder. *ret is referenced for the caller. */
 int host_space_create(struct host *host, const char *name, struct layout *layout, const struct space_access *access,
 		      struct space **ret, struct why *why);
 /* Removes it from view and frees it with its last reference. EBUSY while sessions are open. */

@@ -38,7 +38,8 @@ struct host {
 	_Atomic uint64_t *last_session;                /* likewise; a session's number is this x HOST_MAX_SESSIONS + slot */
 	uint32_t session_count;                        /* (lock) */
 	struct quarantine *quarantine;                 /* (lock) list */
-	struct space *going;                           /* (lock) removed ones with a disk, until memory and folder are given back */
+	struct space *going;                           /* (lock) removed ones, until memory and folder are given back */
+	uint32_t await_going;                          /* (lock) creations that wait for one of them */
 	struct lock_cond gone;                         /* (lock) told when one of them was */
 	struct unused_folder *unused;                  /* (lock) list: of the disk, that no namespace has */
 };

@@ -241,3 +241,13 @@ def test_a_node_that_the_host_lacks_is_refused(daemon):
     with Client(d.path("ns/n/ctl"), node=0) as c:
         c.acknowledge()
     assert "node=-1" in d.read("ns/n/segment")
+
+
+def test_a_namespace_is_made_right_after_another_one_is_removed(daemon):
+    """The floor of the one that goes, which is all there is and just being populated, is waited for."""
+    d = daemon("--memory", "64M")
+    for i in range(6):
+        d.namespace(f"n{i}", layout(f"n{i}", 64 * MiB, ("kv", "dense", PAGE)))
+        os.rmdir(d.path(f"ns/n{i}"))
+    d.namespace("default", layout("default", 0, ("kv", "dense", PAGE)))
+    assert budget(d)[1]["default"]["floor"] == 16 * MiB

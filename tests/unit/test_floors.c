@@ -5,6 +5,9 @@
 #include "tests/unit/store_fixture.h"
 
 #include <errno.h>
+#include <pthread.h>
+
+#include "store/host_private.h"
 
 #define MIB (1ull << 20)
 #define CLASS_BIG "{\"name\":\"big\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":10485760}]}"
@@ -23,8 +26,7 @@ static struct layout *layout_of(const char *members, uint32_t world, uint32_t pa
 	return layout;
 }
 
-/* Makes a namespace on a host of its own; what host_space_create says. */
-static int made(uint64_t memory, struct layout *layout, struct why *why, struct space_report *ret)
+static struct host *host_of(uint64_t memory)
 {
 	struct host_config config = {
 		.memory_bytes = memory,
@@ -35,14 +37,24 @@ static int made(uint64_t memory, struct layout *layout, struct why *why, struct 
 		.fill_ttl_ms = 60000,
 		.token_ttl_ms = 10000,
 	};
-	struct space_access access = { 0, 0, 0700 };
-	struct space *space = NULL;
+	struct why why = WHY_INIT;
 	struct host *host;
+
+	if (host_new(&config, &host, &why))
+		fail_msg("host: %s", why.text);
+	return host;
+}
+
+static const struct space_access access = { 0, 0, 0700 };
+
+/* Makes a namespace on a host of its own; what host_space_create says. */
+static int made(uint64_t memory, struct layout *layout, struct why *why, struct space_report *ret)
+{
+	struct host *host = host_of(memory);
+	struct space *space = NULL;
 	int r;
 
 	*why = (struct why)WHY_INIT;
-	if (host_new(&config, &host, why))
-		fail_msg("host: %s", why->text);
 	r = host_space_create(host, "two", layout, &access, &space, why);
 	if (!r)
 		space_report(space, ret);
@@ -159,6 +171,75 @@ static void each_share_has_one(void **state)
 	assert_int_equal(r.granted_bytes, 128 * MIB);
 }
 
+/* ---- a floor that a removed namespace still has ---------------------------------------------------------------------- */
+
+struct maker {
+	struct host *host;
+	struct layout *layout;
+	struct space *space;
+	struct why why;
+	int r;
+};
+
+static void *make(void *argument)
+{
+	struct maker *m = argument;
+
+	m->r = host_space_create(m->host, "two", m->layout, &access, &m->space, &m->why);
+	return NULL;
+}
+
+/* A removed one that somebody refers to yet, and another of @floor that is made meanwhile. */
+static void make_after_removal(uint64_t floor, uint64_t expected)
+{
+	struct maker m = { .host = host_of(64 * MIB), .layout = with_floor("", floor, CLASS_KV), .why = WHY_INIT };
+	struct space *one;
+	pthread_t thread;
+	bool waits = false;
+
+	assert_int_equal(host_space_create(m.host, "one", with_floor("", 64 * MIB, CLASS_KV), &access, &one, &m.why), 0);
+	assert_int_equal(host_space_remove(m.host, "one", &m.why), 0);
+	assert_int_equal(pthread_create(&thread, NULL, make, &m), 0);
+	for (uint64_t deadline_ns = clock_now_ns() + 4000000000ull; !waits && clock_now_ns() < deadline_ns; sched_yield()) {
+		lock_take(&m.host->lock);
+		waits = m.host->await_going == 1;
+		lock_drop(&m.host->lock);
+	}
+	assert_true(waits);
+	space_unref(&one);
+	pthread_join(thread, NULL);
+	if (m.r)
+		fail_msg("%s", m.why.text);
+	assert_int_equal(space_floor_bytes(m.space), expected);
+	space_unref(&m.space);
+	host_free(&m.host);
+}
+
+static void a_removed_one_s_floor_is_waited_for(void **state)
+{
+	(void)state;
+	make_after_removal(64 * MIB, 64 * MIB);
+	make_after_removal(0, 16 * MIB); /* and a default is as large as if it were gone */
+}
+
+/* What it could not have with that either is refused at once. */
+static void what_would_not_fit_waits_for_nobody(void **state)
+{
+	struct host *host = host_of(64 * MIB);
+	struct space *one, *two;
+	struct why why = WHY_INIT;
+	uint64_t begun_ns;
+
+	(void)state;
+	assert_int_equal(host_space_create(host, "one", with_floor("", 32 * MIB, CLASS_KV), &access, &one, &why), 0);
+	assert_int_equal(host_space_remove(host, "one", &why), 0);
+	begun_ns = clock_now_ns();
+	assert_int_equal(host_space_create(host, "two", with_floor("", 65 * MIB, CLASS_KV), &access, &two, &why), -ENOSPC);
+	assert_true(clock_now_ns() - begun_ns < 4000000000ull);
+	space_unref(&one);
+	host_free(&host);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +247,8 @@ int main(void)
 		cmocka_unit_test(a_request_that_never_fits),
 		cmocka_unit_test(small_ones_are_possible),
 		cmocka_unit_test(each_share_has_one),
+		cmocka_unit_test(a_removed_one_s_floor_is_waited_for),
+		cmocka_unit_test(what_would_not_fit_waits_for_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
