@@ -302,9 +302,10 @@ int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
 
 /* After the transfers of a request with a @ticket (16 bytes): this rank's copies are done, or (@failed) have not come to a good
  * end. Waits for all ranks, at most @deadline_ms (0: 10 s). *restored, the same on every rank: tokens up to which the request is
- * restored; 0: nothing is, on no rank, the daemon was restarted, or a rank died. Safe to repeat. @call_flags: 0 or
- * PFS_CALL_NONBLOCK (-EAGAIN: the report counts, ask again). -EPERM (no rank, or it did not begin with this ticket), -EINVAL (a
- * ticket of zeroes). */
+ * restored; 0: nothing is, on no rank, the daemon was restarted, or a rank died. Safe to repeat, but tickets end with the serving
+ * process: from then on it says 0, also to a rank that was told more before. So a request of which any rank is told 0 is to be given
+ * up on all. @call_flags: 0 or PFS_CALL_NONBLOCK (-EAGAIN: the report counts, ask again). -EPERM (no rank, or it did not begin with
+ * this ticket), -EINVAL (a ticket of zeroes). */
 int pfs_get_confirm(struct pfs_session *session, const uint8_t ticket[16], int failed, uint32_t call_flags, uint32_t deadline_ms,
 	uint64_t *restored);
 

@@ -402,6 +402,28 @@ def test_a_row_is_dropped_alone(daemon):
         assert c.get_start(6, pages(2, 4), class_mask=1).transferable_len == 256
 
 
+def test_a_row_stays_when_its_page_s_values_are_removed(daemon):
+    """Classes go apart. Nothing leads to the row then; it leads again when the page is put again."""
+    d = daemon()
+    d.namespace("x", STATE_LAYOUT)
+    with Client(d.path("ns/x/ctl")) as c:
+        c.acknowledge()
+        keys = pages(1, 4)
+        c.put_start(1, [(None, 256, keys)], class_mask=3, answers=5)
+        c.put_end("PUT_COMMIT", 1)
+        assert c.get_start(1, keys).transferable_len == 256
+        c.call("GET_CANCEL", handle=1)
+        assert (c.remove(keys[3:], class_mask=1).values, c.answers) == (1, [REMOVED])
+        assert c.get_start(2, keys).transferable_len == 0 and c.get_start(3, keys, class_mask=1).transferable_len == 192
+        c.call("GET_CANCEL", handle=3)
+        assert c.remove(keys[3:], class_mask=1).values == 0 and c.answers == [REMOVE_ABSENT]
+        c.put_start(2, [(keys[2], 256, keys[3:])], answers=1)
+        c.put_end("PUT_COMMIT", 2)
+        assert c.get_start(4, keys).transferable_len == 256
+        c.call("GET_CANCEL", handle=4)
+        assert c.remove(keys[3:]).values == 2
+
+
 def as_user(uid, gid, groups, function):
     """What function returns as another user, in a process of its own."""
     reader, writer = os.pipe()
