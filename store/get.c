@@ -363,9 +363,9 @@ static void note_key(struct chunk *k, uint32_t i, uint32_t key, uint64_t end, bo
 	bit_set(&f->restorable, key);
 }
 
-/* Under the lock: judges the keys that were looked up as chunk_work does, in short, where there are dense classes alone, each with a value on
- * each page, and nobody waits. */
-static void judge_plain(struct chunk *k)
+/* Under the lock: judges the keys that were looked up as chunk_work does, in short, where pages have dense classes alone, each with a value
+ * on each page, and nobody waits. */
+static inline __attribute__((always_inline)) void judge_dense(struct chunk *k, bool states, bool wants)
 {
 	struct get_start *call = k->call;
 	struct found *f = k->handle->own;
@@ -381,17 +381,36 @@ static void judge_plain(struct chunk *k)
 			call->hit_count += call->all_hits || !missed;
 		}
 		missed |= lacks && key >= f->first;
+		if (wants)
+			note_wanted(k, i, key, end);
 		if (missed)
 			continue;
 		f->intact = key + 1;
 		if (key < f->first || end > k->most)
 			continue;
 		f->dense_len = end;
-		note_hit(k, i, key);
+		if (k->hits[i].present)
+			note_hit(k, i, key);
+		if (states)
+			bit_set(&f->would, key);
+		if (states && k->hits[i].row == INDEX_NONE)
+			continue;
+		if (states)
+			note_row(k, i, key);
 		bit_set(&f->restorable, key);
 	}
 	call->missed = missed;
 	f->gates.intact &= !missed;
+}
+
+static void judge_plain(struct chunk *k)
+{
+	if (!k->handle->own->gates.states)
+		judge_dense(k, false, false);
+	else if (!k->call->wants)
+		judge_dense(k, true, false);
+	else
+		judge_dense(k, true, true);
 }
 
 /* Under the lock: looks the chunk up. Returns the keys done; *wait: the next one is in flight and worth waiting for. */
@@ -409,7 +428,7 @@ static uint32_t chunk_work(struct chunk *k, bool *wait)
 	index_prefetch_uses(k->space->index, k->hits, k->count);
 	k->demands = call->wants && demands_any(k->space->demands);
 	*wait = false;
-	if (f->plain && !f->gates.states && !call->wait_inflight) {
+	if (f->plain && !call->wait_inflight) {
 		judge_plain(k);
 		return k->count;
 	}
