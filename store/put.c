@@ -276,7 +276,7 @@ int put_start_begin(struct put_start *call, struct why *why)
 	call->p = plan;
 	call->put = (struct ticket_put){ 0 };
 	call->ticketed = has_ticket(call);
-	call->ended = false;
+	call->ended = call->come_again = false;
 	call->summed = 0;
 	memset(call->sum, 0, sizeof(call->sum));
 	call->new_values = call->groups_ok = 0;

@@ -79,6 +79,8 @@ struct put_start {
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
 	uint32_t new_values, groups_ok;
+	bool come_again; /* under a ticket: each group is NOROOM since the session lacks ranges where slots are kept for the rank, which has
+	                    not come: it may, under the same ticket, once it has acknowledged them */
 	/* private to put.c and put_values.c */
 	struct put_plan *p;
 	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */

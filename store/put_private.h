@@ -59,9 +59,9 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 
 /* Under the lock: a grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
 bool room_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
-/* Under the lock: makes up to @want slots of (class, share) free, at least one: by letting victims go, unless there are
- * free slots that the session has yet to acknowledge, or the budget has room for another grant. */
-bool room_make(struct session *session, uint32_t class_index, uint32_t share, uint32_t want);
+/* Under the lock: makes up to @want slots of (class, share) free in ranges that @filter allows, at least one: by letting victims go,
+ * unless there are free slots elsewhere, which the session has yet to acknowledge, or the budget has room for another grant. */
+bool room_make(struct session *session, struct slots_filter filter, uint32_t class_index, uint32_t share, uint32_t want);
 
 /* Has the space been reset since? Only under the lock does the answer stay true. */
 static inline bool put_plan_stale(const struct put_plan *plan, const struct space *space)

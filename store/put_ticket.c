@@ -77,7 +77,8 @@ int put_ticket_come(struct put_start *call, struct why *why)
 		return r;
 	if (part == TICKET_PUT_WAITS)
 		return STEP_MORE; /* the first one is under way: others have their turn, and that is one of them */
-	call->ended = part == TICKET_PUT_ENDED;
+	call->come_again = part == TICKET_PUT_REACH && !ticket_put_reach(&call->put, call->session);
+	call->ended = part == TICKET_PUT_ENDED || call->come_again;
 	call->ticketed = false;
 	return 0;
 }

@@ -137,19 +137,23 @@ void put_tickets_free(struct put_tickets **tickets); /* no session is left */
 enum ticket_put_part {
 	TICKET_PUT_FIRST, /* the caller decides; ticket_put_done follows, as after LATER */
 	TICKET_PUT_LATER, /* what was decided is ticket_put_status */
-	TICKET_PUT_WAITS, /* the first one is at it: ask again */
+	TICKET_PUT_REACH, /* likewise, after ticket_put_reach */
+	TICKET_PUT_WAITS, /* the first one is at it, or one of the same share: ask again */
 	TICKET_PUT_ENDED, /* each group is NOROOM */
 };
 /* EINVAL: other groups, keys or masks (@sum is over them); EEXIST: the rank has come; EDQUOT; ENOMEM. @deadline_ns: of the first one's
  * ticket, clock_now_ns. */
-int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, const struct session *session,
+int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, struct session *session,
 		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why);
+/* Without the lock, once, after REACH: what is kept for the session's shares in ranges that it has not acknowledged is exchanged for free slots
+ * where it has. False: there are too few; the rank has not come, and may again once it has acknowledged more. */
+bool ticket_put_reach(struct ticket_put *put, struct session *session);
 
 /* The first rank's: */
 bool ticket_put_reserve(struct ticket_put *put, uint32_t more); /* for so many keys and groups; false: no memory. No lock */
 void ticket_put_begin(struct ticket_put *put);                  /* a group begins */
-/* Keeps a slot of (class, share) for whoever comes as one of its ranks, from ranges that an attached session of one has acknowledged, or
- * from any where none is attached. False: there is none, or as many are kept as a plan could hold; ticket_put_undo is next. */
+/* Keeps a slot of (class, share), of any range, for whoever comes as one of its ranks; @session is the caller's. False: there is none, or as
+ * many are kept as a plan could hold; ticket_put_undo is next. */
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share);
 void ticket_put_undo(struct ticket_put *put);                   /* what was kept since the group began is free again. No lock held */
 void ticket_put_decide(struct ticket_put *put, uint32_t group, uint8_t status);
@@ -157,9 +161,9 @@ void ticket_put_pin(struct ticket_put *put, uint32_t record);   /* until it ends
 
 /* A later rank's: */
 uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
-/* A slot that was kept for it, in a range that @filter allows; SLOTS_NONE: none is left (what exists now was missing then, or the other way
- * round): the general room is asked. */
-uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
+/* A slot that was kept for it; SLOTS_NONE: none is left (what exists now was missing then, or the other way round): the general room is
+ * asked. */
+uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share);
 
 /* Any rank's: a value of it is begun at (record, page). What is half there of these goes at the ticket's deadline. For so many of them room
  * was reserved, without the lock; false: no memory. */

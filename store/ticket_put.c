@@ -38,6 +38,7 @@ struct put_ticket {
 	uint64_t sum[2];
 	uint8_t state;
 	bool listed;          /* can be found */
+	bool reaching;        /* what is kept for the rank that came last is being exchanged: others wait */
 	uint32_t users;       /* PUT_STARTs under way */
 	uint32_t came;        /* ranks */
 	uint64_t deadline_ns; /* then it ends; when it has: when it is forgotten */
@@ -254,7 +255,7 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	return 0;
 }
 
-int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, const struct session *s,
+int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, struct session *s,
 		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why)
 {
 	struct put_ticket *k = *find(t, id);
@@ -274,15 +275,96 @@ int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t 
 		return why_set(why, EINVAL, "ticket: groups, keys or masks are others than those of whoever came first");
 	} else if (k->here[s->rank / 8] >> (s->rank % 8) & 1) {
 		return why_set(why, EEXIST, "ticket: rank %u has come already", s->rank);
-	} else if (k->state == DECIDING) {
-		*part = TICKET_PUT_WAITS;
+	} else if (k->state == DECIDING || k->reaching || (k->users && !session_has_all(s))) {
+		*part = TICKET_PUT_WAITS; /* slots change hands only while nobody takes them: it may be one of the same share */
 		return 0;
+	} else if (!session_has_all(s)) {
+		*part = TICKET_PUT_REACH;
+		k->reaching = true;
 	}
 	k->here[s->rank / 8] |= (uint8_t)(1u << (s->rank % 8));
 	k->came++;
 	k->users++;
 	*ret = (struct ticket_put){ t, k, *part == TICKET_PUT_FIRST, { 0 } };
 	return 0;
+}
+
+/* ---- reaching ---------------------------------------------------------------------------------------------------------- */
+
+struct reach { /* where it is */
+	uint32_t class_index, at;
+	bool lacks, any; /* there are too few slots; some were exchanged */
+};
+
+/* Under the lock. */
+static bool exchange(struct space *space, uint32_t *slot, uint32_t class_index, uint32_t share, struct slots_filter filter)
+{
+	struct slots_cursor cursor = { .grant = SLOTS_NONE };
+	uint32_t fresh;
+
+	if (!slots_free_count(space->slots, class_index, share, filter))
+		return false;
+	slots_seek(space->slots, &cursor, class_index, share, 1, filter);
+	fresh = slots_take(space->slots, &cursor, filter);
+	if (fresh == SLOTS_NONE)
+		return false;
+	slots_keep(space->slots, fresh, true);
+	space->stats.ticket_slots++;
+	let_go(space, *slot);
+	*slot = fresh;
+	return true;
+}
+
+/* Under the lock: at most INDEX_STEP_KEYS looks. False: it is over. */
+static bool reach_some(struct put_tickets *t, struct put_ticket *k, const struct session *s, struct reach *r)
+{
+	struct slots_filter filter = session_filter(s);
+	uint32_t left = INDEX_STEP_KEYS;
+
+	for (; r->class_index < t->space->layout->classes; r->class_index++, r->at = 0) {
+		uint32_t share = s->share[r->class_index];
+		struct kept *kept = kept_of(t, k, r->class_index, share);
+
+		for (r->at = r->at < kept->taken ? kept->taken : r->at; r->at < kept->slots.count; r->at++) {
+			uint32_t grant = slots_grant_of(t->space->slots, kept->slots.at[r->at]);
+
+			if (!left--)
+				return true;
+			if (filter.acknowledged[grant / 64] >> (grant % 64) & 1)
+				continue;
+			r->lacks = !exchange(t->space, &kept->slots.at[r->at], r->class_index, share, filter);
+			if (r->lacks)
+				return false;
+			r->any = true;
+		}
+	}
+	return false;
+}
+
+bool ticket_put_reach(struct ticket_put *put, struct session *s)
+{
+	struct put_tickets *t = put->tickets;
+	struct put_ticket *k = put->ticket;
+	struct reach r = { 0 };
+	bool more = true, gone = false;
+
+	while (more) {
+		lock_take(&t->space->lock);
+		more = k->state != ENDED && reach_some(t, k, s, &r);
+		k->reaching = more;
+		if (!more && r.lacks) {
+			put->ticket = NULL;
+			k->here[s->rank / 8] &= (uint8_t)~(1u << (s->rank % 8));
+			k->came--;
+			gone = !--k->users && !k->listed;
+		}
+		if (!more && r.any)
+			space_room(t->space);
+		lock_drop(&t->space->lock);
+	}
+	if (gone)
+		ticket_free(t, k);
+	return !r.lacks;
 }
 
 void ticket_put_done(struct ticket_put *put, bool failed)
@@ -330,21 +412,10 @@ void ticket_put_begin(struct ticket_put *put)
 		put->ticket->kept[i].mark = put->ticket->kept[i].slots.count;
 }
 
-/* Under the lock: a session that is attached as a rank of the share; NULL: none is. */
-static struct session *session_of(const struct space *space, uint32_t class_index, uint32_t share)
-{
-	struct session *s = space->attached;
-
-	while (s && (s->rank == SESSION_RANK_NONE || s->read_only || s->share[class_index] != share))
-		s = s->next_attached;
-	return s;
-}
-
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share)
 {
 	struct space *space = put->tickets->space;
-	struct session *owner = session_of(space, class_index, share);
-	struct slots_filter filter = { owner ? owner->acknowledged : NULL };
+	struct slots_filter any = { NULL };
 	struct kept *kept = kept_of(put->tickets, put->ticket, class_index, share);
 	struct slots_cursor cursor = { .grant = SLOTS_NONE };
 	uint32_t slot;
@@ -352,10 +423,10 @@ bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t c
 	lock_assert_held(&space->lock);
 	if (kept->slots.count >= space->capacity[class_index][share]) /* no rank could take them all */
 		return false;
-	if (!slots_free_count(space->slots, class_index, share, filter) && !room_make(owner ? owner : session, class_index, share, 1))
+	if (!slots_free_count(space->slots, class_index, share, any) && !room_make(session, any, class_index, share, 1))
 		return false;
-	slots_seek(space->slots, &cursor, class_index, share, 1, filter);
-	slot = cursor.grant == SLOTS_NONE ? SLOTS_NONE : slots_take(space->slots, &cursor, filter);
+	slots_seek(space->slots, &cursor, class_index, share, 1, any);
+	slot = cursor.grant == SLOTS_NONE ? SLOTS_NONE : slots_take(space->slots, &cursor, any);
 	if (slot == SLOTS_NONE)
 		return false;
 	vec32_push(&kept->slots, slot);
@@ -413,11 +484,11 @@ uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group)
 	return put->ticket->state == ENDED ? PUT_NOROOM : put->ticket->status[group];
 }
 
-uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter)
+uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share)
 {
 	struct space *space = put->tickets->space;
 	struct kept *kept;
-	uint32_t slot, grant;
+	uint32_t slot;
 
 	lock_assert_held(&space->lock);
 	if (put->ticket->state == ENDED)
@@ -426,11 +497,6 @@ uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t 
 	if (kept->taken == kept->slots.count)
 		return SLOTS_NONE;
 	slot = kept->slots.at[kept->taken++];
-	grant = slots_grant_of(space->slots, slot);
-	if (!(filter.acknowledged[grant / 64] >> (grant % 64) & 1)) { /* the session cannot reach it */
-		let_go(space, slot);
-		return SLOTS_NONE;
-	}
 	slots_keep(space->slots, slot, false);
 	space->stats.ticket_slots--;
 	return slot;

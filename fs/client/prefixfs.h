@@ -183,7 +183,9 @@ struct pfs_put_result {
 	const uint32_t *status; /* of each group: PFS_GROUP_OK, _NOROOM, _TOOBIG */
 	uint32_t new_values;    /* answers that are NEW */
 	uint32_t groups_ok;
-	uint64_t reserved[4];
+	uint64_t come_again;    /* 1: under a ticket, the session lacks ranges where slots are kept for this rank. Each group is NOROOM and the rank
+	                           has not come: acknowledge them, then put again under the same ticket. With auto_ack pfs_put_start does so itself */
+	uint64_t reserved[3];
 };
 
 /* Starts a put plan. Everything in *ret belongs to the plan and dies when it ends. Every started plan is ended with

@@ -8,6 +8,7 @@
 
 #include "store/fills.h"
 #include "store/host_private.h"
+#include "store/session_private.h"
 #include "store/ticket.h"
 
 #define MIB (1ull << 20)
@@ -21,6 +22,7 @@
 #define CLASS_UNEVEN_TOO UNEVEN("ix")
 
 static struct put_result result[2];
+static bool come_again; /* what the last one was told */
 
 /* A PUT_START of @groups groups under a ticket, of pages and their row, each of a chain of its own, stepped to its end. */
 static int put_groups(struct session *s, uint64_t plan, uint8_t ticket, uint64_t chain, uint32_t groups, uint32_t pages, uint32_t mask,
@@ -57,6 +59,7 @@ static int put_groups(struct session *s, uint64_t plan, uint8_t ticket, uint64_t
 		r->error = 0;
 	r->new_values = call.new_values;
 	r->groups_ok = call.groups_ok;
+	come_again = call.come_again;
 	return r->error;
 }
 
@@ -94,6 +97,40 @@ static void check(struct fixture *f)
 	index_check(f->space->index);
 	slots_check(f->space->slots);
 	lock_drop(&f->space->lock);
+}
+
+/* As if it had acknowledged nothing, or (@last) the last range of (class 0, @share) alone. */
+static void acknowledge_only(struct fixture *f, struct session *s, uint32_t share, bool last, struct space_range *ret)
+{
+	struct space_range ranges[256];
+	struct why why = WHY_INIT;
+	uint32_t total, accepted;
+	uint64_t version;
+
+	lock_take(&f->space->lock);
+	memset(s->acknowledged, 0, sizeof(s->acknowledged));
+	s->acknowledged_version = s->judged_version = 0;
+	lock_drop(&f->space->lock);
+	for (uint32_t i = space_ranges(f->space, 0, ranges, 256, &total, &version); last && i-- > 0;)
+		if (ranges[i].class_index == 0 && ranges[i].share == share) {
+			assert_int_equal(session_ack_ranges(s, &(struct session_ack){ ranges[i].id, ranges[i].generation }, 1, &accepted, &why), 0);
+			*ret = ranges[i];
+			return;
+		}
+}
+
+static void acknowledge_all(struct fixture *f, struct session *s)
+{
+	struct space_range ranges[256];
+	struct session_ack acks[256];
+	struct why why = WHY_INIT;
+	uint32_t total, accepted, n;
+	uint64_t version;
+
+	n = space_ranges(f->space, 0, ranges, 256, &total, &version);
+	for (uint32_t i = 0; i < n; i++)
+		acks[i] = (struct session_ack){ ranges[i].id, ranges[i].generation };
+	assert_int_equal(session_ack_ranges(s, acks, n, &accepted, &why), 0);
 }
 
 static void others_find_their_room(void **state)
@@ -469,6 +506,96 @@ static void who_is_under_way_keeps_what_was_decided(void **state)
 	fixture_close(&f);
 }
 
+/* Replicas, attached before and after those that put, have acknowledged nothing and never will. */
+static void idle_replicas_stop_nobody(void **state)
+{
+	struct session *s[2], *idle[4];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 2, 64 * MIB, 32 * MIB, NULL);
+	for (uint32_t i = 0; i < 4; i++) {
+		if (i == 2)
+			for (uint32_t j = 0; j < 2; j++)
+				s[j] = fixture_session(&f, j);
+		idle[i] = fixture_session(&f, i % 2);
+		acknowledge_only(&f, idle[i], 0, false, NULL);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(put_under(s[i], 1, 9, 1, PAGES, 1, 0, &result[i]), 0);
+		assert_int_equal(result[i].status[0], PUT_OK);
+		assert_int_equal(result[i].new_values, PAGES);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 1, 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		session_release(idle[i]);
+		session_unref(&idle[i]);
+	}
+	close_two(&f, s);
+}
+
+/* The second rank can reach none of what was kept for it: it has not come, acknowledges, and comes. */
+static void who_lacks_ranges_comes_again(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	acknowledge_only(&f, s[1], 0, false, NULL);
+	assert_int_equal(put_groups(s[0], 1, 9, 1, 2, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].groups_ok, 2);
+	assert_false(come_again);
+	for (uint32_t i = 1; i < 3; i++) {
+		assert_int_equal(put_groups(s[1], i, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+		assert_true(come_again);
+		assert_int_equal(result[1].status[0], PUT_NOROOM);
+		assert_int_equal(result[1].status[1], PUT_NOROOM);
+		assert_int_equal(result[1].groups_ok, 0);
+		assert_int_equal(fixture_report(&f).stats.ticket_slots, 2 * PAGES);
+	}
+	check(&f);
+	acknowledge_all(&f, s[1]);
+	assert_int_equal(put_groups(s[1], 3, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+	assert_false(come_again);
+	assert_int_equal(result[1].new_values, 2 * PAGES);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	commit_all(s[0], 1, 2);
+	commit_all(s[1], 3, 2);
+	assert_int_equal(fixture_report(&f).stats.put_tickets_short, 0);
+	close_two(&f, s);
+}
+
+/* It has acknowledged the last range of its share alone; what was kept lies in the first. */
+static void kept_slots_are_exchanged(void **state)
+{
+	struct space_range range = { 0 };
+	struct session *s[2];
+	struct fixture f;
+	uint64_t free;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	free = fixture_report(&f).slots_free;
+	acknowledge_only(&f, s[1], 1, true, &range);
+	assert_true(range.length);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_false(come_again);
+	assert_int_equal(result[1].new_values, PAGES);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		assert_true(result[1].answers[i] >= range.offset);
+		assert_true(result[1].answers[i] < range.offset + range.length);
+	}
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(fixture_report(&f).slots_free, free - 2 * PAGES);
+	check(&f);
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 1, 1);
+	close_two(&f, s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -484,6 +611,9 @@ int main(void)
 		cmocka_unit_test(a_death_is_its_own),
 		cmocka_unit_test(one_share_of_two_ranks),
 		cmocka_unit_test(who_is_under_way_keeps_what_was_decided),
+		cmocka_unit_test(idle_replicas_stop_nobody),
+		cmocka_unit_test(who_lacks_ranges_comes_again),
+		cmocka_unit_test(kept_slots_are_exchanged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
