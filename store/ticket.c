@@ -51,6 +51,7 @@ struct live {
 	struct gate gate[2];  /* its, and that of the one before */
 	uint64_t delivered;   /* end of the last range, for all; 0: none was */
 	bool whole;           /* that is the boundary */
+	bool lacks;           /* a range was asked for without a class of which the boundary needs a value there */
 	bool draining;        /* in the list */
 	struct live *next_draining;
 	struct place rank[];  /* [world] */
@@ -503,7 +504,24 @@ static int check_range(const struct ticket_range *is, const struct ticket_range 
 		return differs("to", is->to, was->to, why);
 	if (is->candidate != was->candidate)
 		return differs("candidate", is->candidate, was->candidate, why);
+	if (is->class_mask != was->class_mask)
+		return differs("class mask", is->class_mask, was->class_mask, why);
 	return 0;
+}
+
+/* Does the boundary need a value in the range of a class of the look-up that the range was not asked for? */
+static bool range_lacks(const struct layout *layout, const struct found *f, const struct ticket_range *range)
+{
+	for (uint32_t mask = f->class_mask & ~range->class_mask; mask; mask &= mask - 1) {
+		const struct value_class *class = &layout->class[__builtin_ctz(mask)];
+		uint64_t tokens = (uint64_t)class->every_pages * layout->page_tokens;
+		uint64_t first = range->from / tokens + 1, last = range->to / tokens;
+
+		if (class->kind == VALUE_STATE ? range->to == range->boundary :
+		    first <= last && (class->kind == VALUE_DENSE || first <= class->sink || last + class->last > range->boundary / tokens))
+			return true;
+	}
+	return false;
 }
 
 static void come_to(struct live *live, struct place *rank, const struct ticket_range *range, uint64_t could)
@@ -532,6 +550,7 @@ static void decide_range(struct tickets *t, struct live *live)
 	if (least > gate->range.from) {
 		live->delivered = least;
 		live->whole = least == gate->range.boundary;
+		live->lacks |= range_lacks(t->space->layout, live->found, &gate->range);
 	}
 	live->range++;
 	live->gate[live->range % 2].came = 0;
@@ -603,6 +622,8 @@ static uint64_t restorable(const struct tickets *t, const struct live *live)
 	const struct found *f = live->found;
 	uint32_t key;
 
+	if (live->lacks)
+		return 0;
 	if (live->whole || !live->delivered)
 		return live->delivered;
 	if (f->class_mask & ~layout->dense_mask)

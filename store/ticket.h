@@ -89,6 +89,7 @@ void ticket_idle(struct tickets *tickets, const struct ticket_seat *seat);
 struct ticket_range {
 	uint64_t boundary, from, to;
 	uint32_t candidate;
+	uint32_t class_mask; /* of what is asked for, never 0 */
 };
 /* The rank can deliver up to @could (tokens; range.from: nothing). *ret: what all deliver, once that is decided, and then 0;
  * STEP_WAIT: others are missing, ask again with the same range; at @deadline_ns the ticket fails and *ret is range.from, as where one

@@ -523,6 +523,7 @@ int transfer_gate(struct get_transfer *call, uint32_t *key, struct why *why)
 		.from = call->from,
 		.to = call->asked_to,
 		.candidate = call->candidate,
+		.class_mask = call->class_mask,
 	};
 	uint64_t all;
 	int r;

@@ -246,7 +246,7 @@ static int ask_range(struct trial *r, struct actor *a, const struct ticket_range
 
 static void deliver(struct trial *r, uint32_t who, uint32_t n)
 {
-	struct ticket_range range = { FULL, n ? HALF : 0, n ? FULL : HALF, 0 };
+	struct ticket_range range = { FULL, n ? HALF : 0, n ? FULL : HALF, 0, 1 };
 	struct actor *a = &r->actor[who];
 	bool victim = who == r->victim && r->point == (n ? AT_RANGE_1 : AT_RANGE_0);
 	uint64_t could = victim && r->fault == READ_FAILS ? range.from : range.to, all = range.from;
@@ -708,6 +708,58 @@ static void a_part_ends_at_a_boundary(void **state)
 	close_two(&f, s);
 }
 
+/* What was not asked for was not delivered: nobody can resume from it. */
+static void classes_that_were_not_asked_for_are_not_restored(void **state)
+{
+	static const struct {
+		uint32_t mask[2]; /* of a first and a last range, of dense and row */
+		uint64_t restored;
+	} cases[] = { { { 1, 1 }, 0 }, { { 3, 2 }, 0 }, { { 2, 3 }, 0 }, { { 1, 3 }, END }, { { 3, 0 }, END } };
+	struct get_transfer transfer[2];
+	struct ticket_confirm confirm[2];
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	for (uint32_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		uint64_t handle = 10 * (c + 1);
+		uint8_t ticket = (uint8_t)(c + 1);
+
+		for (uint32_t i = 0; i < 2; i++)
+			assert_int_equal(start_one(s[i], handle, ticket, PAGES, &get, &why), 0);
+		for (uint32_t n = 0; n < 2; n++) {
+			uint64_t from = n ? 64 : 0, to = n ? END : 64;
+
+			for (uint32_t i = 0; i < 2; i++) {
+				transfer[i] = (struct get_transfer){ .deadline_ns = FAR, .class_mask = cases[c].mask[n] };
+				assert_int_equal(transfer_run(s[i], handle, handle + 1 + n, END, from, to, offsets[i], PAGES + 1, &transfer[i],
+							      &why), i ? 0 : STEP_WAIT);
+				if (i || n)
+					continue;
+				transfer[1] = (struct get_transfer){ .deadline_ns = FAR, .class_mask = cases[c].mask[n] ^ 3 };
+				if (!transfer[1].class_mask)
+					transfer[1].class_mask = 1;
+				assert_int_equal(transfer_run(s[1], handle, handle + 1, END, from, to, offsets[1], PAGES + 1, &transfer[1],
+							      &why), -EINVAL);
+				assert_non_null(strstr(why.text, "class mask"));
+			}
+			assert_int_equal(get_transfer_step(&transfer[0], &why), 0);
+			assert_int_equal(transfer[0].delivered_len, to);
+			for (uint32_t i = 0; i < 2; i++)
+				assert_int_equal(get_release(s[i], handle + 1 + n, &why), 0);
+		}
+		assert_int_equal(confirm_one(s[0], ticket, FAR, &confirm[0], &why), STEP_WAIT);
+		assert_int_equal(confirm_one(s[1], ticket, FAR, &confirm[1], &why), 0);
+		assert_int_equal(ticket_confirm_step(&confirm[0], &why), 0);
+		assert_int_equal(confirm[0].restored, cases[c].restored);
+		assert_int_equal(confirm[1].restored, cases[c].restored);
+	}
+	close_two(&f, s);
+}
+
 static void a_death_ends_the_wait_of_the_others(void **state)
 {
 	struct get_transfer transfer;
@@ -908,6 +960,7 @@ int main(void)
 		cmocka_unit_test(ranges_pass_one_after_another),
 		cmocka_unit_test(a_part_with_a_row_is_nothing),
 		cmocka_unit_test(a_part_ends_at_a_boundary),
+		cmocka_unit_test(classes_that_were_not_asked_for_are_not_restored),
 		cmocka_unit_test(a_death_ends_the_wait_of_the_others),
 		cmocka_unit_test(a_death_after_the_report_counts),
 		cmocka_unit_test(gates_have_deadlines),
