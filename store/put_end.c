@@ -95,6 +95,7 @@ void put_plan_finish(struct session *s, struct put_plan *plan, uint64_t seq)
 	bool acknowledged;
 
 	assert(!plan->open);
+	put_ticket_over(s, plan);
 	plan->end_seq = seq;
 	session_drop(s, &plan->holding, put_plan_outcome(plan));
 	lock_take(&s->space->lock);
@@ -413,6 +414,7 @@ void put_plan_end(struct session *s, struct holding *holding, bool process_gone)
 	}
 	quarantine_add(s, quarantine.at, quarantine.count);
 	vec32_free(&quarantine);
+	put_ticket_over(s, plan);
 	lock_take(&s->space->lock);
 	s->space->stats.put_plans--;
 	lock_drop(&s->space->lock);

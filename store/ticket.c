@@ -324,7 +324,7 @@ void tickets_drain(struct tickets *t)
 
 /* ---- gate 1 ---------------------------------------------------------------------------------------------------------- */
 
-static int differs(const char *what, uint64_t is, uint64_t was, struct why *why)
+int ticket_differs(const char *what, uint64_t is, uint64_t was, struct why *why)
 {
 	return why_set(why, EINVAL, "ticket: %s: it is %llu here and %llu for whoever came first", what, (unsigned long long)is,
 		       (unsigned long long)was);
@@ -333,27 +333,27 @@ static int differs(const char *what, uint64_t is, uint64_t was, struct why *why)
 static int check_question(const struct ticket_question *is, const struct ticket_question *was, struct why *why)
 {
 	if (is->keys != was->keys)
-		return differs("number of keys", is->keys, was->keys, why);
+		return ticket_differs("number of keys", is->keys, was->keys, why);
 	if (memcmp(is->keys_sum, was->keys_sum, sizeof(is->keys_sum)))
 		return why_set(why, EINVAL, "ticket: keys: they are others than those of whoever came first");
 	if (is->groups != was->groups)
-		return differs("number of groups", is->groups, was->groups, why);
+		return ticket_differs("number of groups", is->groups, was->groups, why);
 	if (is->groups_sum != was->groups_sum)
 		return why_set(why, EINVAL, "ticket: groups: their lengths are others than those of whoever came first");
 	if (is->start != was->start)
-		return differs("start", is->start, was->start, why);
+		return ticket_differs("start", is->start, was->start, why);
 	if (is->have != was->have)
-		return differs("have", is->have, was->have, why);
+		return ticket_differs("have", is->have, was->have, why);
 	if (is->limit != was->limit)
-		return differs("limit", is->limit, was->limit, why);
+		return ticket_differs("limit", is->limit, was->limit, why);
 	if (is->class_mask != was->class_mask)
-		return differs("class mask", is->class_mask, was->class_mask, why);
+		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
 	if (is->policy != was->policy)
-		return differs("policy", is->policy, was->policy, why);
+		return ticket_differs("policy", is->policy, was->policy, why);
 	if (is->prompt_len != was->prompt_len)
-		return differs("prompt_len", is->prompt_len, was->prompt_len, why);
+		return ticket_differs("prompt_len", is->prompt_len, was->prompt_len, why);
 	if (is->room != was->room)
-		return differs("room", is->room, was->room, why);
+		return ticket_differs("room", is->room, was->room, why);
 	return 0;
 }
 
@@ -497,15 +497,15 @@ void ticket_idle(struct tickets *t, const struct ticket_seat *seat)
 static int check_range(const struct ticket_range *is, const struct ticket_range *was, struct why *why)
 {
 	if (is->boundary != was->boundary)
-		return differs("boundary", is->boundary, was->boundary, why);
+		return ticket_differs("boundary", is->boundary, was->boundary, why);
 	if (is->from != was->from)
-		return differs("from", is->from, was->from, why);
+		return ticket_differs("from", is->from, was->from, why);
 	if (is->to != was->to)
-		return differs("to", is->to, was->to, why);
+		return ticket_differs("to", is->to, was->to, why);
 	if (is->candidate != was->candidate)
-		return differs("candidate", is->candidate, was->candidate, why);
+		return ticket_differs("candidate", is->candidate, was->candidate, why);
 	if (is->class_mask != was->class_mask)
-		return differs("class mask", is->class_mask, was->class_mask, why);
+		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
 	return 0;
 }
 

@@ -67,7 +67,7 @@ enum ticket_part {
 	TICKET_WAITS,  /* somebody is looking up: STEP_WAIT, then ask again */
 	TICKET_ENDED,  /* it has an outcome: 0 tokens, and no handle */
 };
-/* Takes a seat (not with WAITS and ENDED). EINVAL: another question, the sentence names what differs first; EEXIST: the rank is
+/* Takes a seat (not with WAITS and ENDED). EINVAL: another question, the sentence names what differs first while there is no outcome; EEXIST: the rank is
  * there, or the session, the sentence names it; EDQUOT. */
 int ticket_come(struct tickets *tickets, const uint8_t id[16], const struct ticket_question *question, const struct session *session,
 		struct ticket_seat *seat, enum ticket_part *ret, struct why *why);
@@ -135,6 +135,12 @@ void tickets_run(struct tickets *tickets, uint64_t now_ns);
 int put_tickets_new(struct space *space, struct put_tickets **ret, struct why *why); /* ENOMEM */
 void put_tickets_free(struct put_tickets **tickets); /* no session is left */
 
+/* What is put under a ticket, the same for all. The sums are over all of a group but its hints, and over what the keys hash to. */
+struct ticket_put_question {
+	uint64_t groups_sum[2], keys_sum[2];
+	uint32_t groups, keys, class_mask;
+};
+
 enum ticket_put_part {
 	TICKET_PUT_FIRST, /* the caller decides; ticket_put_done follows, as after LATER */
 	TICKET_PUT_LATER, /* what was decided is ticket_put_status */
@@ -142,9 +148,9 @@ enum ticket_put_part {
 	TICKET_PUT_WAITS, /* the first one is at it, or one of the same share: ask again */
 	TICKET_PUT_ENDED, /* each group is NOROOM */
 };
-/* EINVAL: other groups, keys or masks (@sum is over them); EEXIST: the rank has come; EDQUOT; ENOMEM. @deadline_ns: of the first one's
- * ticket, clock_now_ns. */
-int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, struct session *session,
+/* EINVAL: another question, also once it has ended, and the sentence names what differs first; EEXIST: the rank has come; EDQUOT; ENOMEM.
+ * @deadline_ns: of the first one's ticket, clock_now_ns. */
+int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const struct ticket_put_question *question, struct session *session,
 		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why);
 /* Without the lock, once, after REACH: what is kept for the session's shares in ranges that it has not acknowledged is exchanged for free slots
  * where it has. False: there are too few; the rank has not come, and may again once it has acknowledged more. */
@@ -173,7 +179,12 @@ void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page);
 
 /* No lock. This rank's PUT_START is over (@failed: before it had decided all); the last one ends the ticket and gives the rest back. */
 void ticket_put_done(struct ticket_put *put, bool failed);
+/* No lock. A rank came, was given something, and its plan has ended without a commit: the ticket is of no use any more, and ends. */
+void put_tickets_lost(struct put_tickets *tickets, const uint8_t id[16]);
 void put_tickets_run(struct put_tickets *tickets, uint64_t now_ns); /* deadlines, forgetting; about once a second, no lock held */
+
+/* The sentence where what is the same for all is not. EINVAL. */
+int ticket_differs(const char *what, uint64_t is, uint64_t was, struct why *why);
 
 /* ---- telling: the counters are in store/stats.h ---- */
 

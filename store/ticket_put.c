@@ -35,7 +35,7 @@ struct put_ticket {
 	struct put_ticket *next; /* in its bucket */
 	struct put_ticket *later; /* that ended next */
 	uint8_t id[16];
-	uint64_t sum[2];
+	struct ticket_put_question question;
 	uint8_t state;
 	bool listed;          /* can be found */
 	bool reaching;        /* what is kept for the rank that came last is being exchanged: others wait */
@@ -47,7 +47,6 @@ struct put_ticket {
 	struct vec32 *begun;  /* [world] of each PUT_START that is over, in their order: where it has begun values */
 	uint32_t over;
 	uint8_t *status;      /* [groups] */
-	uint32_t groups;
 	uint8_t here[];       /* bits: ranks that have come */
 };
 
@@ -223,7 +222,7 @@ static void give_back(struct put_tickets *t, struct put_ticket *k, bool late)
 
 /* ---- coming ---------------------------------------------------------------------------------------------------------- */
 
-static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, uint64_t deadline_ns,
+static int ticket_new(struct put_tickets *t, const uint8_t id[16], const struct ticket_put_question *q, uint64_t deadline_ns,
 		      struct put_ticket **ret, struct why *why)
 {
 	uint32_t world = t->space->layout->world;
@@ -235,17 +234,16 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	if (k) {
 		k->kept = calloc(columns_of(t), sizeof(*k->kept));
 		k->begun = calloc(world, sizeof(*k->begun));
-		k->status = malloc(groups);
+		k->status = malloc(q->groups);
 	}
 	if (!k || !k->kept || !k->begun || !k->status) {
 		if (k)
 			ticket_free(t, k);
-		return why_set(why, ENOMEM, "no memory for a ticket of %u groups", groups);
+		return why_set(why, ENOMEM, "no memory for a ticket of %u groups", q->groups);
 	}
-	memset(k->status, PUT_NOROOM, groups);
+	memset(k->status, PUT_NOROOM, q->groups);
 	memcpy(k->id, id, sizeof(k->id));
-	memcpy(k->sum, sum, sizeof(k->sum));
-	k->groups = groups;
+	k->question = *q;
 	k->deadline_ns = deadline_ns;
 	k->listed = true;
 	*find(t, id) = k;
@@ -255,24 +253,46 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	return 0;
 }
 
-int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, struct session *s,
-		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why)
+static int check_question(const struct ticket_put_question *is, const struct ticket_put_question *was, struct why *why)
+{
+	if (is->groups != was->groups)
+		return ticket_differs("number of groups", is->groups, was->groups, why);
+	if (is->keys != was->keys)
+		return ticket_differs("number of keys", is->keys, was->keys, why);
+	if (is->class_mask != was->class_mask)
+		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
+	if (memcmp(is->groups_sum, was->groups_sum, sizeof(is->groups_sum)))
+		return why_set(why, EINVAL, "ticket: groups: the parent, end, length, class mask or flags of one of the %u are others than those of "
+			       "whoever came first", is->groups);
+	if (memcmp(is->keys_sum, was->keys_sum, sizeof(is->keys_sum)))
+		return why_set(why, EINVAL, "ticket: keys: of the %u, some are others than those of whoever came first", is->keys);
+	return 0;
+}
+
+/* It has ended, or is about to. */
+static bool over(const struct put_ticket *k)
+{
+	return k->state == ENDED || (k->state == OPEN && clock_now_ns() > k->deadline_ns);
+}
+
+int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const struct ticket_put_question *q, struct session *s, uint64_t deadline_ns,
+		    struct ticket_put *ret, enum ticket_put_part *part, struct why *why)
 {
 	struct put_ticket *k = *find(t, id);
-	int r;
+	int r = k ? check_question(q, &k->question, why) : 0;
 
 	lock_assert_held(&t->space->lock);
+	if (r)
+		return r;
 	*part = TICKET_PUT_LATER;
 	if (!k) {
-		r = ticket_new(t, id, sum, groups, deadline_ns, &k, why);
+		r = ticket_new(t, id, q, deadline_ns, &k, why);
 		if (r)
 			return r;
 		*part = TICKET_PUT_FIRST;
-	} else if (k->state == ENDED) {
+	} else if (over(k)) {
 		*part = TICKET_PUT_ENDED;
 		return 0;
-	} else if (memcmp(k->sum, sum, sizeof(k->sum))) {
-		return why_set(why, EINVAL, "ticket: groups, keys or masks are others than those of whoever came first");
 	} else if (k->here[s->rank / 8] >> (s->rank % 8) & 1) {
 		return why_set(why, EEXIST, "ticket: rank %u has come already", s->rank);
 	} else if (k->state == DECIDING || k->reaching || (k->users && !session_has_all(s))) {
@@ -394,6 +414,21 @@ void ticket_put_done(struct ticket_put *put, bool failed)
 		give_back(t, k, false);
 	else if (gone)
 		ticket_free(t, k);
+}
+
+void put_tickets_lost(struct put_tickets *t, const uint8_t id[16])
+{
+	struct put_ticket *k;
+	bool ends;
+
+	lock_take(&t->space->lock);
+	k = *find(t, id);
+	ends = k && k->state == OPEN;
+	if (ends)
+		conclude(t, k);
+	lock_drop(&t->space->lock);
+	if (ends)
+		give_back(t, k, false);
 }
 
 /* ---- the first rank ---------------------------------------------------------------------------------------------------- */
@@ -531,14 +566,14 @@ void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page)
 
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: one whose deadline has passed, concluded; NULL: none. */
+/* Under the lock: one whose deadline has passed, or which no session is left to come to, concluded; NULL: none. */
 static struct put_ticket *late_one(struct put_tickets *t, uint32_t *bucket, uint64_t now_ns)
 {
 	uint32_t end = *bucket + INDEX_STEP_KEYS;
 
 	for (; *bucket < end && *bucket < BUCKETS; ++*bucket)
 		for (struct put_ticket *k = t->bucket[*bucket]; k; k = k->next)
-			if (k->state == OPEN && now_ns > k->deadline_ns) {
+			if (k->state == OPEN && (now_ns > k->deadline_ns || !t->space->attached)) {
 				conclude(t, k);
 				return k;
 			}

@@ -149,8 +149,15 @@ static void others_find_their_room(void **state)
 	check(&f);
 	assert_int_equal(put_under(s[0], 2, 9, 1, PAGES, 3, 0, &result[1]), -EEXIST);
 	assert_non_null(strstr(result[1].why.text, "rank 0"));
-	assert_int_equal(put_under(s[1], 2, 9, 1, PAGES - 1, 3, 0, &result[1]), -EINVAL);
-	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES - 1, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "number of keys: it is 99 here and 100"));
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 1, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "class mask: it is 1 here and 3"));
+	assert_int_equal(put_under(s[1], 3, 9, 2, PAGES, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "ticket: keys: of the 100"));
+	assert_int_equal(put_groups(s[1], 3, 9, 1, 2, PAGES / 2, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "number of groups: it is 2 here and 1"));
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 3, 0, &result[1]), 0); /* refusals use no id up */
 	assert_int_equal(result[1].new_values, PAGES + 1);
 	assert_int_equal(result[1].status[0], PUT_OK);
 	assert_int_equal(fixture_report(&f).slots_free, free - 2 * (PAGES + 1));
@@ -177,6 +184,10 @@ static void others_find_their_room(void **state)
 	assert_int_equal(fixture_report(&f).stats.ticket_pins, 0);
 	for (uint32_t i = 0; i < 2; i++)
 		commit_all(s[i], 4, 1);
+	assert_int_equal(put_under(s[1], 5, 8, 2, PAGES, 3, 0, &result[1]), -EINVAL); /* ended tickets know what they were for, too */
+	assert_non_null(strstr(result[1].why.text, "ticket: keys"));
+	assert_int_equal(put_under(s[1], 5, 8, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
 	close_two(&f, s);
 }
 
@@ -409,7 +420,8 @@ static void a_rank_that_came_and_dies(void **state)
 	close_two(&f, s);
 }
 
-static void a_death_is_its_own(void **state)
+/* Who came and ends without a commit takes the ticket along: what the others put under it could not be whole. */
+static void a_death_before_its_commit_ends_it(void **state)
 {
 	struct session *s[2];
 	struct fixture f;
@@ -417,12 +429,83 @@ static void a_death_is_its_own(void **state)
 	(void)state;
 	open_two(&f, CLASS_KV, 64 * MIB, s);
 	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES);
 	host_process_gone(f.host, s[0]->number);
 	session_unref(&s[0]);
-	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
-	assert_int_equal(result[1].new_values, PAGES);
 	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	s[0] = fixture_session(&f, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(put_under(s[i], 2, 8, 1, PAGES, 1, 0, &result[i]), 0);
+		assert_int_equal(result[i].new_values, PAGES);
+		commit_all(s[i], 2, 1);
+	}
+	close_two(&f, s);
+}
+
+static void so_does_who_aborts_all_of_it(void **state)
+{
+	struct why why = WHY_INIT;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	assert_int_equal(put_groups(s[0], 1, 9, 1, 2, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(end_run(s[0], 1, false, 0, 1, (uint32_t[1]){ 0 }, NULL, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 2 * PAGES);
+	assert_int_equal(end_run(s[0], 1, false, 1, 1, (uint32_t[1]){ 0 }, NULL, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_groups(s[1], 1, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].groups_ok, 0);
+	close_two(&f, s);
+}
+
+/* It has committed, so that the others may still come; but not when there are none. */
+static void a_death_after_its_commit_is_its_own(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	for (uint8_t ticket = 8; ticket <= 9; ticket++) {
+		assert_int_equal(put_under(s[0], ticket, ticket, ticket, PAGES, 1, 0, &result[0]), 0);
+		commit_all(s[0], ticket, 1);
+	}
+	host_process_gone(f.host, s[0]->number);
+	session_unref(&s[0]);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(put_under(s[1], 1, 9, 9, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, PAGES);
 	commit_all(s[1], 1, 1);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES);
+	session_release(s[1]);
+	host_process_gone(f.host, s[1]->number);
+	session_unref(&s[1]);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	close_two(&f, s);
+}
+
+/* Not only when somebody looks for tickets whose deadline has passed, which is once a second. */
+static void a_deadline_holds_at_once(void **state)
+{
+	uint64_t deadline_ns = clock_now_ns() + 1000000;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, deadline_ns, &result[0]), 0);
+	while (clock_now_ns() <= deadline_ns)
+		;
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	commit_all(s[0], 1, 1);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
 	close_two(&f, s);
 }
 
@@ -608,7 +691,10 @@ int main(void)
 		cmocka_unit_test(what_is_half_there_goes_at_the_deadline),
 		cmocka_unit_test(who_is_writing_at_the_deadline_goes_on),
 		cmocka_unit_test(a_rank_that_came_and_dies),
-		cmocka_unit_test(a_death_is_its_own),
+		cmocka_unit_test(a_death_before_its_commit_ends_it),
+		cmocka_unit_test(so_does_who_aborts_all_of_it),
+		cmocka_unit_test(a_death_after_its_commit_is_its_own),
+		cmocka_unit_test(a_deadline_holds_at_once),
 		cmocka_unit_test(one_share_of_two_ranks),
 		cmocka_unit_test(who_is_under_way_keeps_what_was_decided),
 		cmocka_unit_test(idle_replicas_stop_nobody),
