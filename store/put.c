@@ -318,6 +318,8 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	if (call->put.ticket && call->put.first)
 		ticket_put_begin(&call->put);
 	group->status = call->ended ? PUT_NOROOM : call->put.ticket && !call->put.first ? ticket_put_status(&call->put, call->group) : PUT_OK;
+	if (group->status == PUT_NOROOM && !call->come_again)
+		space_refused(k->space, call->session->number);
 	if (group->status != PUT_OK) /* as the first rank was told */
 		return;
 	if (!group_fits(k, g)) {

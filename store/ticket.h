@@ -162,7 +162,7 @@ void ticket_put_begin(struct ticket_put *put);                  /* a group begin
 /* Keeps a slot of (class, share), of any range, for whoever comes as one of its ranks; @session is the caller's. False: there is none, or as
  * many are kept as a plan could hold; ticket_put_undo is next. */
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share);
-void ticket_put_undo(struct ticket_put *put);                   /* what was kept since the group began is free again. No lock held */
+void ticket_put_undo(struct ticket_put *put);                   /* what was kept and pinned since the group began no longer is. No lock held */
 void ticket_put_decide(struct ticket_put *put, uint32_t group, uint8_t status);
 void ticket_put_pin(struct ticket_put *put, uint32_t record);   /* until it ends */
 

@@ -43,6 +43,7 @@ struct put_ticket {
 	uint32_t came;        /* ranks */
 	uint64_t deadline_ns; /* then it ends; when it has: when it is forgotten */
 	struct vec32 pins;    /* records */
+	uint32_t pins_mark;   /* how many there were when the group began */
 	struct kept *kept;    /* [columns] of pages, then of rows; NULL: given back */
 	struct vec32 *begun;  /* [world] of each PUT_START that is over, in their order: where it has begun values */
 	uint32_t over;
@@ -167,6 +168,12 @@ static void conclude(struct put_tickets *t, struct put_ticket *k)
 	k->users++; /* until it is given back */
 }
 
+static void unpin_last(struct put_tickets *t, struct put_ticket *k)
+{
+	space_unpin(t->space, k->pins.at[--k->pins.count]);
+	t->space->stats.ticket_pins--;
+}
+
 /* Under the lock: at most INDEX_STEP_KEYS. False: nothing is left. */
 static bool give_some(struct put_tickets *t, struct put_ticket *k)
 {
@@ -176,11 +183,10 @@ static bool give_some(struct put_tickets *t, struct put_ticket *k)
 		for (struct kept *kept = &k->kept[i]; kept->taken < kept->slots.count && left; left--) {
 			let_go(t->space, kept->slots.at[kept->taken++]);
 		}
-	for (; k->pins.count && left; left--) {
-		space_unpin(t->space, k->pins.at[--k->pins.count]);
-		t->space->stats.ticket_pins--;
-	}
-	space_room(t->space);
+	for (; k->pins.count && left; left--)
+		unpin_last(t, k);
+	if (left < INDEX_STEP_KEYS)
+		space_room(t->space);
 	return !left;
 }
 
@@ -379,7 +385,7 @@ bool ticket_put_reach(struct ticket_put *put, struct session *s)
 			gone = !--k->users && !k->listed;
 		}
 		if (!more && r.any)
-			space_room(t->space);
+			space_undone(t->space);
 		lock_drop(&t->space->lock);
 	}
 	if (gone)
@@ -445,6 +451,7 @@ void ticket_put_begin(struct ticket_put *put)
 {
 	for (uint32_t i = 0; i < columns_of(put->tickets); i++)
 		put->ticket->kept[i].mark = put->ticket->kept[i].slots.count;
+	put->ticket->pins_mark = put->ticket->pins.count;
 }
 
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share)
@@ -480,6 +487,9 @@ static bool undo_some(struct put_tickets *t, struct put_ticket *k)
 		for (struct kept *kept = &k->kept[i]; kept->slots.count > kept->mark && left; left--) {
 			let_go(t->space, kept->slots.at[--kept->slots.count]);
 		}
+	for (; k->pins.count > k->pins_mark && left; left--)
+		unpin_last(t, k);
+	space_undone(t->space);
 	return !left;
 }
 

@@ -679,6 +679,53 @@ static void kept_slots_are_exchanged(void **state)
 	close_two(&f, s);
 }
 
+static uint32_t rooms;
+
+static void count_rooms(void *context, struct space *space, enum host_change what)
+{
+	(void)context;
+	(void)space;
+	rooms += what == HOST_CHANGED_ROOM;
+}
+
+/* Nothing changes but what refused puts had taken themselves: nobody is woken by that at once, lest they wake each other for good. */
+static void the_refused_wake_nobody(void **state)
+{
+	const struct host_events events = { .changed = count_rooms };
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_BIG, 2, 16 * MIB, 16 * MIB, &events);
+	for (uint32_t i = 0; i < 2; i++)
+		s[i] = fixture_session(&f, i);
+	/* ten values more, and the session has prepared half of memory, the most that it may: no range moves for want of them */
+	assert_int_equal(put_under(s[0], 1, 0, 7, 118, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].status[0], PUT_OK);
+	rooms = 0;
+	for (uint8_t i = 3; i < 20; i++)
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			assert_int_equal(put_under(s[rank], i, i, 1, 15, 1, 0, &result[rank]), 0);
+			assert_int_equal(result[rank].status[0], PUT_NOROOM);
+		}
+	assert_int_equal(rooms, 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	space_maintain(f.space); /* once a second they may look */
+	assert_int_equal(rooms, 1);
+	space_maintain(f.space);
+	assert_int_equal(rooms, 1);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		assert_int_equal(put_under(s[rank], 20, 20, 1, 15, 1, 0, &result[rank]), 0);
+	commit_all(s[0], 1, 1); /* which may go */
+	assert_int_equal(rooms, 2);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		assert_int_equal(put_under(s[rank], 21, 21, 1, 15, 1, 0, &result[rank]), 0);
+		assert_int_equal(result[rank].status[0], PUT_OK);
+		commit_all(s[rank], 21, 1);
+	}
+	close_two(&f, s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -700,6 +747,7 @@ int main(void)
 		cmocka_unit_test(idle_replicas_stop_nobody),
 		cmocka_unit_test(who_lacks_ranges_comes_again),
 		cmocka_unit_test(kept_slots_are_exchanged),
+		cmocka_unit_test(the_refused_wake_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
