@@ -66,6 +66,7 @@ struct ticket {
 	uint32_t seats;       /* of handles, which have the address */
 	uint64_t used_ns;     /* the last step of it; once it has an outcome: that one */
 	uint64_t restored;
+	uint64_t sum[2];      /* of what is asked */
 	struct live *live;    /* NULL: it has an outcome and no pin */
 };
 
@@ -212,6 +213,7 @@ static int ticket_new(struct tickets *t, const uint8_t id[16], const struct tick
 	}
 	*k = (struct ticket){ .state = DECIDING, .listed = true, .live = live };
 	memcpy(k->id, id, sizeof(k->id));
+	ticket_question_sum(q, k->sum);
 	live->ticket = k;
 	live->question = *q;
 	live->number = t->live_free[--t->live_free_count];
@@ -253,7 +255,21 @@ static void drain_soon(struct tickets *t, struct live *live)
 	t->draining = live;
 }
 
-static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t restored)
+static void count_outcome(struct tickets *t, const struct ticket *k, bool cancelled)
+{
+	const struct found *f = k->live->found;
+
+	if (f && f->deepest == INDEX_NONE && !f->candidates)
+		t->space->stats.tickets_missed++;
+	else if (k->state == RESTORED)
+		t->space->stats.tickets_restored++;
+	else if (cancelled)
+		t->space->stats.tickets_cancelled++;
+	else
+		t->space->stats.tickets_failed++;
+}
+
+static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t restored, bool cancelled)
 {
 	killpoint(KILLPOINT_TICKET_OUTCOME);
 	k->state = (uint8_t)state;
@@ -264,10 +280,7 @@ static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t re
 	t->newest = k;
 	t->remembered++;
 	t->space->stats.tickets--;
-	if (state == RESTORED)
-		t->space->stats.tickets_restored++;
-	else
-		t->space->stats.tickets_failed++;
+	count_outcome(t, k, cancelled);
 	if (t->remembered > TICKETS_REMEMBERED)
 		forget_oldest(t);
 	drain_soon(t, k->live);
@@ -276,7 +289,7 @@ static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t re
 
 static void fail(struct tickets *t, struct ticket *k)
 {
-	conclude(t, k, FAILED, 0);
+	conclude(t, k, FAILED, 0, false);
 }
 
 /* Under the lock: at most INDEX_STEP_KEYS pins of one that has ended. */
@@ -324,39 +337,6 @@ void tickets_drain(struct tickets *t)
 
 /* ---- gate 1 ---------------------------------------------------------------------------------------------------------- */
 
-int ticket_differs(const char *what, uint64_t is, uint64_t was, struct why *why)
-{
-	return why_set(why, EINVAL, "ticket: %s: it is %llu here and %llu for whoever came first", what, (unsigned long long)is,
-		       (unsigned long long)was);
-}
-
-static int check_question(const struct ticket_question *is, const struct ticket_question *was, struct why *why)
-{
-	if (is->keys != was->keys)
-		return ticket_differs("number of keys", is->keys, was->keys, why);
-	if (memcmp(is->keys_sum, was->keys_sum, sizeof(is->keys_sum)))
-		return why_set(why, EINVAL, "ticket: keys: they are others than those of whoever came first");
-	if (is->groups != was->groups)
-		return ticket_differs("number of groups", is->groups, was->groups, why);
-	if (is->groups_sum != was->groups_sum)
-		return why_set(why, EINVAL, "ticket: groups: their lengths are others than those of whoever came first");
-	if (is->start != was->start)
-		return ticket_differs("start", is->start, was->start, why);
-	if (is->have != was->have)
-		return ticket_differs("have", is->have, was->have, why);
-	if (is->limit != was->limit)
-		return ticket_differs("limit", is->limit, was->limit, why);
-	if (is->class_mask != was->class_mask)
-		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
-	if (is->policy != was->policy)
-		return ticket_differs("policy", is->policy, was->policy, why);
-	if (is->prompt_len != was->prompt_len)
-		return ticket_differs("prompt_len", is->prompt_len, was->prompt_len, why);
-	if (is->room != was->room)
-		return ticket_differs("room", is->room, was->room, why);
-	return 0;
-}
-
 static int check_place(const struct live *live, const struct session *s, struct why *why)
 {
 	if (s->rank != SESSION_RANK_NONE && live->rank[s->rank].session)
@@ -390,10 +370,14 @@ int ticket_come(struct tickets *t, const uint8_t id[16], const struct ticket_que
 		struct ticket_seat *seat, enum ticket_part *ret, struct why *why)
 {
 	struct ticket *k = *find(t, id);
+	uint64_t sum[2];
 	int r;
 
 	lock_assert_held(&t->space->lock);
 	if (k && k->state >= RESTORED) {
+		ticket_question_sum(question, sum);
+		if (memcmp(sum, k->sum, sizeof(sum)))
+			return why_set(why, EINVAL, "ticket: it was that of another look-up, which has its outcome");
 		*ret = TICKET_ENDED;
 		return 0;
 	}
@@ -403,7 +387,7 @@ int ticket_come(struct tickets *t, const uint8_t id[16], const struct ticket_que
 			return r;
 		*ret = TICKET_LEADS;
 	} else {
-		r = check_question(question, &k->live->question, why);
+		r = ticket_question_check(question, &k->live->question, why);
 		r = r ? r : check_place(k->live, s, why);
 		if (r)
 			return r;
@@ -644,7 +628,7 @@ static void report(struct tickets *t, struct ticket *k, struct place *rank, bool
 	if (failed || live->gate[live->range % 2].came) /* whoever waits there waits for this rank in vain */
 		fail(t, k);
 	else if (live->reports == t->space->layout->world)
-		conclude(t, k, RESTORED, restorable(t, live));
+		conclude(t, k, RESTORED, restorable(t, live), false);
 }
 
 static void wait_more(struct tickets *t, struct ticket_confirm *call, struct live *live)
@@ -731,13 +715,13 @@ void ticket_confirm_undo(struct ticket_confirm *call)
 /* ---- the end ---------------------------------------------------------------------------------------------------------- */
 
 /* A session without a rank is no longer there. */
-static void other_leaves(struct tickets *t, struct live *live, uint64_t session)
+static void other_leaves(struct tickets *t, struct live *live, uint64_t session, bool cancels)
 {
 	for (uint32_t i = 0; i < live->others; i++)
 		if (live->other[i] == session) {
 			live->other[i] = live->other[--live->others];
 			if (!live->others && !live->ranks)
-				fail(t, live->ticket);
+				conclude(t, live->ticket, FAILED, 0, cancels);
 			return;
 		}
 }
@@ -753,9 +737,9 @@ void ticket_leave(struct tickets *t, struct ticket_seat *seat, bool keep)
 	k->seats--;
 	if (k->state == DECIDED && !keep) {
 		if (seat->rank == SESSION_RANK_NONE)
-			other_leaves(t, k->live, seat->session);
+			other_leaves(t, k->live, seat->session, seat->cancels);
 		else if (!k->live->rank[seat->rank].reported)
-			fail(t, k);
+			conclude(t, k, FAILED, 0, seat->cancels);
 	}
 	ticket_put_back(t, k);
 }
@@ -766,7 +750,7 @@ static void session_leaves(struct tickets *t, struct live *live, const struct se
 	if (live->ticket->state != DECIDED)
 		return;
 	if (s->rank == SESSION_RANK_NONE)
-		other_leaves(t, live, s->number);
+		other_leaves(t, live, s->number, false);
 	else if (live->rank[s->rank].session == s->number)
 		fail(t, live->ticket);
 }

@@ -54,6 +54,7 @@ struct ticket_seat {
 	struct ticket *ticket; /* NULL: it has none */
 	uint64_t session;      /* number */
 	uint32_t rank;         /* SESSION_RANK_NONE: it joined the first gate only */
+	bool cancels;          /* the handle ends by GET_CANCEL: for the counters */
 };
 
 int tickets_new(struct space *space, struct tickets **ret, struct why *why); /* ENOMEM */
@@ -183,8 +184,12 @@ void ticket_put_done(struct ticket_put *put, bool failed);
 void put_tickets_lost(struct put_tickets *tickets, const uint8_t id[16]);
 void put_tickets_run(struct put_tickets *tickets, uint64_t now_ns); /* deadlines, forgetting; about once a second, no lock held */
 
+/* ---- ticket_question.c: no lock needed ---- */
+
 /* The sentence where what is the same for all is not. EINVAL. */
 int ticket_differs(const char *what, uint64_t is, uint64_t was, struct why *why);
+int ticket_question_check(const struct ticket_question *is, const struct ticket_question *was, struct why *why);
+void ticket_question_sum(const struct ticket_question *question, uint64_t sum[2]); /* over all of it */
 
 /* ---- telling: the counters are in store/stats.h ---- */
 

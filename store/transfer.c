@@ -810,6 +810,7 @@ int get_cancel(struct session *s, uint64_t handle, struct why *why)
 
 	if (r)
 		return r;
+	((struct handle *)holding)->seat.cancels = true;
 	session_drop(s, holding, 0);
 	handle_end(s, holding);
 	return 0;

@@ -261,7 +261,7 @@ def test_what_one_rank_does_ends_it_for_all(world):
     assert world.end(0) == 0
     assert world.one(2, "confirm", 8) == 0
     assert world.all("release", [3]) == [1] * WORLD
-    world.settled(WORLD + 1, tickets_failed=2)
+    world.settled(WORLD + 1, tickets_failed=1, tickets_cancelled=1)
 
 
 def test_deadlines_and_nonblock(world):

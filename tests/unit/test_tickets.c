@@ -599,8 +599,52 @@ static void all_ranks_are_answered_alike(void **state)
 	assert_int_equal(start_one(s[1], 3, 9, PAGES, &again, &why), 0); /* it has ended */
 	assert_int_equal(again.raw_prefix_hit_len, 0);
 	assert_false(again.handle_live);
+	assert_int_equal(start_one(s[1], 5, 9, PAGES - 1, &again, &why), -EINVAL); /* and it was asked with something else */
+	assert_non_null(strstr(why.text, "ticket"));
 	for (uint32_t i = 0; i < 2; i++)
 		assert_int_equal(get_release(s[i], 4, &why), 0);
+	close_two(&f, s);
+}
+
+/* A healthy replay has misses and cancels; neither is a failure. */
+static void misses_and_cancels_are_counted_apart(void **state)
+{
+	struct ticket_confirm confirm;
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	for (uint32_t i = 0; i < 2; i++) { /* nothing is there; nobody confirms */
+		get = (struct get_start){ .ticket = { 1 } };
+		assert_int_equal(get_chain(s[i], 1, 99, PAGES, 0, &get, &why), 0);
+		assert_false(get.handle_live);
+	}
+	tickets_run(f.space->tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 1);
+	for (uint32_t i = 0; i < 2; i++) { /* likewise, and all confirm */
+		get = (struct get_start){ .ticket = { 2 } };
+		assert_int_equal(get_chain(s[i], 2, 99, PAGES, 0, &get, &why), 0);
+		assert_int_equal(confirm_one(s[i], 2, FAR, &confirm, &why), i ? 0 : STEP_WAIT);
+		if (!i)
+			ticket_confirm_undo(&confirm);
+	}
+	assert_int_equal(confirm.restored, 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(start_one(s[i], 3, 3, PAGES, &get, &why), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(get_cancel(s[i], 3, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_cancelled, 1);
+	assert_int_equal(start_one(s[0], 4, 4, PAGES, &get, &why), 0); /* its handle ends since nobody uses it */
+	tickets_run(f.space->tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(get_cancel(s[0], 4, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_failed, 1);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 2);
+	assert_int_equal(fixture_report(&f).stats.tickets_cancelled, 1);
+	assert_int_equal(fixture_report(&f).stats.tickets_restored, 0);
 	close_two(&f, s);
 }
 
@@ -957,6 +1001,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_order_and_every_fault),
 		cmocka_unit_test(all_ranks_are_answered_alike),
+		cmocka_unit_test(misses_and_cancels_are_counted_apart),
 		cmocka_unit_test(ranges_pass_one_after_another),
 		cmocka_unit_test(a_part_with_a_row_is_nothing),
 		cmocka_unit_test(a_part_ends_at_a_boundary),
