@@ -197,6 +197,8 @@ struct tickets_report {
 	uint64_t live, remembered, pins, kept_slots; /* 0, but for remembered, when nothing is under way */
 };
 void tickets_report(const struct tickets *tickets, struct tickets_report *ret);
+/* Tickets of gets without an outcome that @session has come to, in no order: the number of all, of which @capacity are told. No lock held. */
+uint32_t tickets_of_session(const struct tickets *tickets, const struct session *session, struct session_ticket *ret, uint32_t capacity);
 void tickets_check(const struct tickets *tickets); /* tests: aborts where lists and counts disagree */
 
 #endif

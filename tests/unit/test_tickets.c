@@ -856,6 +856,69 @@ static void a_death_after_the_report_counts(void **state)
 	close_two(&f, s);
 }
 
+static const struct session_ticket *told_of(struct fixture *f, const struct session *s)
+{
+	static struct session_info info;
+
+	assert_int_equal(session_info(f->host, s->number, &info), 0);
+	return info.tickets == 1 ? &info.ticket[0] : NULL;
+}
+
+/* Who waits for whom, as sessions/<number> has it. */
+static void sessions_tell_where_they_wait(void **state)
+{
+	struct get_transfer transfer[2];
+	struct ticket_confirm confirm[2];
+	const struct session_ticket *told;
+	struct session *s[2], *scheduler;
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	scheduler = fixture_session(&f, SESSION_RANK_NONE);
+	assert_null(told_of(&f, s[0]));
+	assert_int_equal(start_one(scheduler, 2, 9, PAGES, &get, &why), 0);
+	assert_int_equal(start_one(s[0], 2, 9, PAGES, &get, &why), 0);
+	assert_null(told_of(&f, s[1]));
+	for (uint32_t i = 0; i < 2; i++) {
+		told = told_of(&f, i ? scheduler : s[0]);
+		assert_non_null(told);
+		assert_int_equal(told->id[0], 9);
+		assert_int_equal(told->gate, SESSION_TICKET_STARTED);
+		assert_int_equal(told->came, 1);
+		assert_int_equal(told->world, 2);
+		assert_int_equal(told->lacks, 1);
+	}
+	assert_int_equal(start_one(s[1], 2, 9, PAGES, &get, &why), 0);
+	assert_int_equal(told_of(&f, s[1])->lacks, SESSION_RANK_NONE);
+	assert_int_equal(transfer_one(s[1], 1, 2, 4, 0, END, FAR, &transfer[1], &why), STEP_WAIT);
+	told = told_of(&f, s[1]);
+	assert_int_equal(told->gate, SESSION_TICKET_DELIVERS);
+	assert_int_equal(told->from, 0);
+	assert_int_equal(told->to, END);
+	assert_int_equal(told->came, 1);
+	assert_int_equal(told->lacks, 0);
+	assert_int_equal(told_of(&f, s[0])->gate, SESSION_TICKET_STARTED);
+	assert_int_equal(transfer_one(s[0], 0, 2, 4, 0, END, FAR, &transfer[0], &why), 0);
+	assert_int_equal(get_transfer_step(&transfer[1], &why), 0);
+	assert_int_equal(confirm_one(s[0], 9, FAR, &confirm[0], &why), STEP_WAIT);
+	told = told_of(&f, s[0]);
+	assert_int_equal(told->gate, SESSION_TICKET_CONFIRMS);
+	assert_int_equal(told->came, 1);
+	assert_int_equal(told->lacks, 1);
+	assert_int_equal(confirm_one(s[1], 9, FAR, &confirm[1], &why), 0);
+	assert_int_equal(ticket_confirm_step(&confirm[0], &why), 0);
+	assert_null(told_of(&f, s[0]));
+	assert_int_equal(get_cancel(scheduler, 2, &why), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(get_release(s[i], 4, &why), 0);
+	session_release(scheduler);
+	session_unref(&scheduler);
+	close_two(&f, s);
+}
+
 static void gates_have_deadlines(void **state)
 {
 	struct get_transfer transfer[2];
@@ -1008,6 +1071,7 @@ int main(void)
 		cmocka_unit_test(classes_that_were_not_asked_for_are_not_restored),
 		cmocka_unit_test(a_death_ends_the_wait_of_the_others),
 		cmocka_unit_test(a_death_after_the_report_counts),
+		cmocka_unit_test(sessions_tell_where_they_wait),
 		cmocka_unit_test(gates_have_deadlines),
 		cmocka_unit_test(confirm_knows_whom_it_asks),
 		cmocka_unit_test(what_is_left_alone_is_forgotten),
