@@ -190,7 +190,7 @@ struct pfs_put_result {
 
 /* Starts a put plan. Everything in *ret belongs to the plan and dies when it ends. Every started plan is ended with
  * pfs_put_commit or pfs_put_abort, one that got no room too. Never waits for room: a group without room says
- * PFS_GROUP_NOROOM, and pfs_news() tells when to try again.
+ * PFS_GROUP_NOROOM, and pfs_news() tells when to try again; what was put under a ticket, under another one, unless come_again is 1.
  * One that meets a pfs_reset is started anew, in the new generation.
  * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
  * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one). */

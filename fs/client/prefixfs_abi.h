@@ -201,7 +201,8 @@ struct pfs_put_start {
 	/* second version */
 	__u8 ticket[PFS_TICKET_BYTES]; /* in: zero, or that of all ranks that put these groups: room for all of their shares is taken, or
 	                         for none. Other groups, keys or masks under it are EINVAL, the same rank twice is EEXIST. It ends when all
-	                         ranks have come, or after call.deadline_ms of the first one (0: fill_ttl); later ones are NOROOM */
+	                         ranks have come, or after call.deadline_ms of the first one (0: fill_ttl), or when one that came loses or aborts
+	                         all of it; later ones are NOROOM */
 };
 
 /* PUT_COMMIT asserts that the caller's writes to the groups' values are complete, PUT_ABORT that they have stopped: the GPU's
