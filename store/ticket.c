@@ -14,76 +14,10 @@
 #include "store/base/killpoint.h"
 #include "store/get_private.h"
 #include "store/host_private.h"
+#include "store/ticket_private.h"
 
-#define BUCKETS 16384u
 #define SPARES 64u /* structs found that are kept for reuse */
 #define MILLISECOND 1000000ull
-
-enum { DECIDING, DECIDED, RESTORED, FAILED };
-
-struct place { /* of a rank */
-	uint64_t session; /* number; 0: it has not come */
-	uint64_t could;   /* of the range that it has come to */
-	uint32_t range;   /* its next one */
-	bool came;        /* to that range's gate */
-	bool reported;
-};
-
-struct gate {
-	struct ticket_range range; /* as the first one that came said */
-	uint32_t came;
-	uint64_t outcome;
-};
-
-struct live {
-	struct live *next; /* of the spares */
-	struct ticket *ticket;
-	struct ticket_question question;
-	struct found *found;
-	uint32_t number;      /* its place in tickets.live */
-	uint32_t users;       /* requests that look at `found` */
-	uint64_t wait_ns;     /* until then a GET_CONFIRM waits */
-	uint32_t ranks;       /* that have come */
-	uint32_t reports;
-	uint32_t others;
-	uint64_t other[TICKET_OTHERS]; /* numbers of sessions without a rank */
-	uint32_t range;       /* the one that is being collected */
-	struct gate gate[2];  /* its, and that of the one before */
-	uint64_t delivered;   /* end of the last range, for all; 0: none was */
-	bool whole;           /* that is the boundary */
-	bool lacks;           /* a range was asked for without a class of which the boundary needs a value there */
-	bool draining;        /* in the list */
-	struct live *next_draining;
-	struct place rank[];  /* [world] */
-};
-
-struct ticket {
-	struct ticket *next;  /* in its bucket, of the spares */
-	struct ticket *later; /* that ended next */
-	uint8_t id[16];
-	uint8_t state;
-	bool listed;          /* can be found */
-	uint32_t seats;       /* of handles, which have the address */
-	uint64_t used_ns;     /* the last step of it; once it has an outcome: that one */
-	uint64_t restored;
-	uint64_t sum[2];      /* of what is asked */
-	struct live *live;    /* NULL: it has an outcome and no pin */
-};
-
-struct tickets {
-	struct space *space;
-	struct ticket *bucket[BUCKETS];
-	struct live *live[TICKETS_MAX];
-	uint32_t live_free[TICKETS_MAX]; /* stack of free places */
-	uint32_t live_free_count;
-	struct live *draining;
-	struct ticket *oldest, *newest; /* of those that have an outcome */
-	uint32_t remembered;
-	struct ticket *spare_tickets;
-	struct live *spare_lives;
-	struct found *spare_found;
-	uint32_t spares;
-};
 
 int tickets_new(struct space *space, struct tickets **ret, struct why *why)
 {
@@ -110,7 +44,7 @@ void tickets_free(struct tickets **tickets)
 			found_free(t->live[i]->found);
 			free(t->live[i]);
 		}
-	for (uint32_t i = 0; i < BUCKETS; i++)
+	for (uint32_t i = 0; i < TICKET_BUCKETS; i++)
 		while (t->bucket[i]) {
 			struct ticket *gone = t->bucket[i];
 
@@ -146,7 +80,7 @@ static struct ticket **find(struct tickets *t, const uint8_t id[16])
 	uint64_t word;
 
 	memcpy(&word, id, sizeof(word)); /* ids are random */
-	at = &t->bucket[word % BUCKETS];
+	at = &t->bucket[word % TICKET_BUCKETS];
 	while (*at && memcmp((*at)->id, id, sizeof((*at)->id)))
 		at = &(*at)->next;
 	return at;
@@ -811,104 +745,4 @@ void tickets_run(struct tickets *t, uint64_t now_ns)
 	forget_old(t, now_ns, ttl_ns);
 	expire(t, now_ns, ttl_ns);
 	tickets_drain(t);
-}
-
-/* ---- telling ---------------------------------------------------------------------------------------------------------- */
-
-void tickets_report(const struct tickets *t, struct tickets_report *ret)
-{
-	lock_assert_held(&t->space->lock);
-	*ret = (struct tickets_report){
-		.live = TICKETS_MAX - t->live_free_count,
-		.remembered = t->remembered,
-		.pins = t->space->stats.ticket_pins,
-		.kept_slots = t->space->stats.ticket_slots,
-	};
-}
-
-/* Has the rank come to where a session is? */
-static bool is_there(const struct live *live, uint32_t rank, int gate)
-{
-	const struct place *p = &live->rank[rank];
-
-	return gate == SESSION_TICKET_CONFIRMS ? p->reported : gate == SESSION_TICKET_DELIVERS ? p->came : p->session != 0;
-}
-
-/* Under the lock. */
-static struct session_ticket tell_place(const struct tickets *t, const struct live *live, const struct session *s)
-{
-	const struct gate *gate = &live->gate[live->range % 2];
-	uint64_t now_ns = clock_now_ns();
-	struct session_ticket told = {
-		.world = t->space->layout->world,
-		.lacks = SESSION_RANK_NONE,
-		.idle_ms = now_ns > live->ticket->used_ns ? (now_ns - live->ticket->used_ns) / MILLISECOND : 0,
-	};
-
-	memcpy(told.id, live->ticket->id, sizeof(told.id));
-	if (s->rank != SESSION_RANK_NONE && live->rank[s->rank].reported) {
-		told.gate = SESSION_TICKET_CONFIRMS;
-	} else if (s->rank != SESSION_RANK_NONE && live->rank[s->rank].came && live->rank[s->rank].range == live->range) {
-		told.gate = SESSION_TICKET_DELIVERS;
-		told.from = gate->range.from;
-		told.to = gate->range.to;
-	}
-	for (uint32_t i = told.world; i-- > 0;)
-		if (is_there(live, i, told.gate))
-			told.came++;
-		else
-			told.lacks = i;
-	return told;
-}
-
-static bool has_come(const struct live *live, const struct session *s)
-{
-	bool came = s->rank != SESSION_RANK_NONE && live->rank[s->rank].session == s->number;
-
-	for (uint32_t i = 0; i < live->others && !came; i++)
-		came = live->other[i] == s->number;
-	return came && live->ticket->state < RESTORED;
-}
-
-uint32_t tickets_of_session(const struct tickets *t, const struct session *s, struct session_ticket *ret, uint32_t capacity)
-{
-	uint32_t n = 0;
-	bool any = true;
-
-	for (uint32_t i = 0; i < TICKETS_MAX && any;) {
-		uint32_t end = i + INDEX_STEP_KEYS;
-
-		lock_take(&t->space->lock);
-		any = t->live_free_count < TICKETS_MAX;
-		for (; any && i < end; i++)
-			if (t->live[i] && has_come(t->live[i], s) && n++ < capacity)
-				ret[n - 1] = tell_place(t, t->live[i], s);
-		lock_drop(&t->space->lock);
-	}
-	return n;
-}
-
-void tickets_check(const struct tickets *t)
-{
-	uint32_t listed = 0, live = 0, ended = 0, undecided = 0;
-	uint64_t pins = 0;
-
-	lock_assert_held(&t->space->lock);
-	for (uint32_t i = 0; i < BUCKETS; i++)
-		for (const struct ticket *k = t->bucket[i]; k; k = k->next) {
-			listed++;
-			undecided += k->state < RESTORED;
-			if (!k->listed || (k->live && k->live->ticket != k))
-				abort();
-		}
-	for (const struct ticket *k = t->oldest; k; k = k->later)
-		ended++;
-	for (uint32_t i = 0; i < TICKETS_MAX; i++)
-		if (t->live[i]) {
-			live++;
-			pins += t->live[i]->found ? found_pins(t->live[i]->found) : 0;
-		}
-	if (listed != undecided + ended || ended != t->remembered || live != TICKETS_MAX - t->live_free_count ||
-	    undecided != t->space->stats.tickets || pins != t->space->stats.ticket_pins)
-		abort();
 }
