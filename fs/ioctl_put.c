@@ -71,8 +71,8 @@ static int put_start_call(struct call *call)
 	struct put_start *w = &call->work.put_start;
 	int r;
 
-	if (p->reserved)
-		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", p->reserved);
+	if (p->come_again)
+		return why_set(&call->why, EINVAL, "come_again: it is 0x%x and must be zero", p->come_again);
 	if (p->plan == 0)
 		return why_set(&call->why, EINVAL, "plan: it is 0; ids begin at 1");
 	r = span_check_count("groups", p->groups, PFS_MAX_GROUPS, &call->why);
@@ -104,6 +104,7 @@ static void put_start_done(struct call *call)
 
 	p->new_values = call->work.put_start.new_values;
 	p->groups_ok = call->work.put_start.groups_ok;
+	p->come_again = call->work.put_start.come_again;
 	p->ranges_version = space_ranges_version(ctl_space(call->ctl));
 	killpoint(KILLPOINT_PUT_ANSWER);
 }

@@ -98,6 +98,26 @@ static void print_imports(const struct session_info *s, FILE *to)
 	}
 }
 
+static void print_tickets(const struct session_info *s, FILE *to)
+{
+	static const char *const gates[] = { "none", "deliver", "confirm" };
+	char id[2 * sizeof(s->ticket[0].id) + 1];
+
+	fprintf(to, "tickets: %u\n", s->tickets);
+	for (uint32_t i = 0; i < s->tickets && i < SESSION_TICKETS; i++) {
+		const struct session_ticket *t = &s->ticket[i];
+
+		hex_print(t->id, sizeof(t->id), id);
+		fprintf(to, "ticket %s: gate=%s", id, gates[t->gate]);
+		if (t->gate == SESSION_TICKET_DELIVERS)
+			fprintf(to, " from=%" PRIu64 " to=%" PRIu64, t->from, t->to);
+		fprintf(to, " came=%u of=%u", t->came, t->world);
+		if (t->lacks != SESSION_RANK_NONE)
+			fprintf(to, " lacks_rank=%u", t->lacks);
+		fprintf(to, " idle_ms=%" PRIu64 "\n", t->idle_ms);
+	}
+}
+
 static const char *operation_name(unsigned nr)
 {
 	const char *name = ioctl_name(nr);
@@ -134,6 +154,7 @@ int text_print_session(struct fs *fs, uint64_t number, FILE *to)
 	print_who(s, to);
 	print_held(s, to);
 	print_imports(s, to);
+	print_tickets(s, to);
 	print_requests(fs, number, to);
 	if (s->error[0])
 		fprintf(to, "last error: %s (%s, request %" PRIu64 ", %" PRIu64 " ms ago)\n", s->error,

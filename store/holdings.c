@@ -11,6 +11,7 @@
 
 #include "store/base/clock.h"
 #include "store/host_private.h"
+#include "store/ticket.h"
 
 #define MILLISECOND 1000000ull
 
@@ -415,6 +416,7 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 	show_holdings(s, ret, now_ns);
 	show_imports(s, ret);
 	show_ranges(s, ret);
+	ret->tickets = tickets_of_session(s->space->tickets, s, ret->ticket, SESSION_TICKETS);
 	session_unref(&s);
 	return 0;
 }

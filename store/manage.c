@@ -310,12 +310,21 @@ void space_retire(struct space *space)
 	retire(space, RETIRE_STAYS_MORE);
 }
 
+static void tell_undone(struct space *space)
+{
+	lock_take(&space->lock);
+	if (space->undone)
+		space_room(space);
+	lock_drop(&space->lock);
+}
+
 void space_maintain(struct space *space)
 {
 	retire(space, RETIRE_STAYS_TICK);
 	seating_sweep(space);
 	tickets_run(space->tickets, clock_now_ns());
 	put_tickets_run(space->put_tickets, clock_now_ns());
+	tell_undone(space);
 	if (space->blobs)
 		blobs_maintain(space->blobs, clock_now_ns());
 }

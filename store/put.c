@@ -135,6 +135,7 @@ static struct put_plan *plan_new(struct session *s, uint64_t id, uint32_t groups
 	plan->groups = plan->open = 0;
 	plan->values.count = plan->pins.count = plan->records.count = plan->wait_count = 0;
 	plan->any_committed = plan->any_lost = false;
+	memset(plan->ticket, 0, sizeof(plan->ticket));
 	return plan;
 }
 
@@ -276,9 +277,9 @@ int put_start_begin(struct put_start *call, struct why *why)
 	call->p = plan;
 	call->put = (struct ticket_put){ 0 };
 	call->ticketed = has_ticket(call);
-	call->ended = false;
+	call->ended = call->come_again = false;
 	call->summed = 0;
-	memset(call->sum, 0, sizeof(call->sum));
+	memset(call->sums, 0, sizeof(call->sums));
 	call->new_values = call->groups_ok = 0;
 	call->group = call->key = call->in_group = 0;
 	call->run = call->last_record = INDEX_NONE;
@@ -317,6 +318,8 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	if (call->put.ticket && call->put.first)
 		ticket_put_begin(&call->put);
 	group->status = call->ended ? PUT_NOROOM : call->put.ticket && !call->put.first ? ticket_put_status(&call->put, call->group) : PUT_OK;
+	if (group->status == PUT_NOROOM && !call->come_again)
+		space_refused(k->space, call->session->number);
 	if (group->status != PUT_OK) /* as the first rank was told */
 		return;
 	if (!group_fits(k, g)) {
@@ -516,6 +519,19 @@ static void call_undo(struct put_start *call)
 	put_plan_finish(call->session, plan, 0);
 }
 
+/* Its ticket will not have it: nothing was begun, and the plan's id is as free as before. */
+static void call_refused(struct put_start *call)
+{
+	struct space *space = call->session->space;
+
+	lock_take(&space->lock);
+	space->stats.put_plans--;
+	lock_drop(&space->lock);
+	session_forget(call->session, &call->p->holding);
+	if (!session_reuse(call->session, &call->p->holding))
+		put_plan_destroy(&call->p->holding);
+}
+
 /* What sessions/<id> shows of the plan: once for a call, since counting value by value costs 8 ns each. */
 static void note_size(const struct put_start *call, const struct layout *layout)
 {
@@ -544,11 +560,15 @@ int put_start_step(struct put_start *call, struct why *why)
 	uint32_t stop = call->key + PUT_STEP_KEYS;
 	bool noroom = false, over, stale;
 
+	if (call->ticketed && atomic_load(&call->session->ended)) {
+		call_undo(call);
+		return why_set(why, ESHUTDOWN, "the session has ended");
+	}
 	if (call->ticketed) {
-		int r = atomic_load(&call->session->ended) ? why_set(why, ESHUTDOWN, "the session has ended") : put_ticket_come(call, why);
+		int r = put_ticket_come(call, why);
 
 		if (r < 0)
-			call_undo(call);
+			call_refused(call);
 		if (r)
 			return r;
 	}
@@ -595,6 +615,8 @@ int put_start_step(struct put_start *call, struct why *why)
 		put_plan_finish(call->session, call->p, 0);
 		return 0;
 	}
+	if (has_ticket(call))
+		memcpy(call->p->ticket, call->ticket, sizeof(call->p->ticket));
 	note_size(call, space->layout);
 	session_unclaim(call->session, &call->p->holding);
 	return 0;

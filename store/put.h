@@ -79,6 +79,8 @@ struct put_start {
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
 	uint32_t new_values, groups_ok;
+	bool come_again; /* under a ticket: each group is NOROOM since the session lacks ranges where slots are kept for the rank, which has
+	                    not come: it may, under the same ticket, once it has acknowledged them */
 	/* private to put.c and put_values.c */
 	struct put_plan *p;
 	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */
@@ -93,7 +95,7 @@ struct put_start {
 	uint32_t run_pages;
 	struct key previous;  /* key before the next one */
 	struct ticket_put put;
-	uint64_t sum[2];      /* with a ticket: of groups and keys */
+	uint64_t sums[2][2];  /* with a ticket: of groups, of keys */
 	uint32_t summed;      /* keys that are in it */
 	bool ticketed, ended; /* it has a ticket and has yet to come to it; that had ended: nothing gets room */
 	uint32_t last_record; /* where the last key stands that does: where the next one's parent is looked for first */

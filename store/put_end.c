@@ -72,9 +72,11 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 			else if (status == PUT_ABORTED)
 				space->stats.groups_aborted++;
 			space_committed(space); /* whoever waits for one of its keys may look again: it is gone */
-			/* What a refused group had taken itself is no news to the one that was refused. */
-			if (!quarantine_to && !(status == PUT_NOROOM && space->refused == session->number))
+			/* What a refused group had taken itself is no news to the one that was refused, and late news to others. */
+			if (!quarantine_to && status != PUT_NOROOM)
 				space_room(space);
+			else if (!quarantine_to && space->refused != session->number)
+				space_undone(space);
 		}
 		lock_drop(&space->lock);
 	} while (!left);
@@ -95,6 +97,7 @@ void put_plan_finish(struct session *s, struct put_plan *plan, uint64_t seq)
 	bool acknowledged;
 
 	assert(!plan->open);
+	put_ticket_over(s, plan);
 	plan->end_seq = seq;
 	session_drop(s, &plan->holding, put_plan_outcome(plan));
 	lock_take(&s->space->lock);
@@ -413,6 +416,7 @@ void put_plan_end(struct session *s, struct holding *holding, bool process_gone)
 	}
 	quarantine_add(s, quarantine.at, quarantine.count);
 	vec32_free(&quarantine);
+	put_ticket_over(s, plan);
 	lock_take(&s->space->lock);
 	s->space->stats.put_plans--;
 	lock_drop(&s->space->lock);
@@ -441,12 +445,22 @@ void put_plan_expire(struct session *s, struct holding *holding)
 		put_plan_finish(s, plan, 0);
 }
 
+/* Was all of it? */
+static bool plan_refused(const struct put_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->groups; i++)
+		if (plan->group[i].status != PUT_NOROOM && plan->group[i].status != PUT_TOOBIG)
+			return false;
+	return true;
+}
+
 void put_plans_acknowledge(struct session *s, struct put_plan *list)
 {
 	struct space *space = s->space;
 
 	while (list) {
 		struct put_plan *plan = list;
+		bool refused = plan_refused(plan);
 		uint32_t i = 0;
 
 		list = plan->next_unacked;
@@ -457,8 +471,10 @@ void put_plans_acknowledge(struct session *s, struct put_plan *list)
 			for (; i < end; i++)
 				if (plan->group[i].group)
 					space_group_free(space, plan->group[i].group);
-			if (space->refused != s->number) /* as above: the refused plan's own numbers */
+			if (!refused)
 				space_room(space);
+			else if (space->refused != s->number) /* as above: the refused plan's own numbers */
+				space_undone(space);
 			lock_drop(&space->lock);
 		}
 		if (!session_reuse(s, &plan->holding))

@@ -44,6 +44,7 @@ struct put_plan {
 	struct key *waits;    /* keys INFLIGHT elsewhere that a WHOLE group leans on */
 	uint32_t wait_count, wait_capacity;
 	bool any_committed, any_lost;
+	uint8_t ticket[16];   /* zero, or under which groups of it were OK */
 };
 
 /* Begin of a group's part of a vector. */
@@ -51,6 +52,8 @@ struct put_plan {
 
 /* put_ticket.c: comes to the call's ticket, after its keys were summed up. 0: the step goes on; STEP_MORE, or an error, which undid nothing. */
 int put_ticket_come(struct put_start *call, struct why *why);
+/* Without the lock: the plan is over, and its ticket hears of it if nothing was committed. */
+void put_ticket_over(struct session *session, const struct put_plan *plan);
 
 /* Ends group @i without commit: values dropped (@quarantine: into @quarantine_to, else freed), records abandoned, pins
  * given back. In steps of INDEX_STEP_KEYS under the lock; the lock is not held. */
@@ -59,9 +62,9 @@ void put_group_undo(struct session *session, struct put_plan *plan, uint32_t i, 
 
 /* Under the lock: a grant for (class, share) is on its way; or it is wished for, from other namespaces and other sizes. */
 bool room_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node);
-/* Under the lock: makes up to @want slots of (class, share) free, at least one: by letting victims go, unless there are
- * free slots that the session has yet to acknowledge, or the budget has room for another grant. */
-bool room_make(struct session *session, uint32_t class_index, uint32_t share, uint32_t want);
+/* Under the lock: makes up to @want slots of (class, share) free in ranges that @filter allows, at least one: by letting victims go,
+ * unless there are free slots elsewhere, which the session has yet to acknowledge, or the budget has room for another grant. */
+bool room_make(struct session *session, struct slots_filter filter, uint32_t class_index, uint32_t share, uint32_t want);
 
 /* Has the space been reset since? Only under the lock does the answer stay true. */
 static inline bool put_plan_stale(const struct put_plan *plan, const struct space *space)

@@ -15,24 +15,23 @@
 
 static const uint64_t odd[2] = { 0x9e3779b97f4a7c15ull, 0xc2b2ae3d27d4eb4full };
 
-static void sum_word(struct put_start *call, uint64_t word)
+static void sum_word(uint64_t sum[2], uint64_t word)
 {
 	for (uint32_t j = 0; j < 2; j++)
-		call->sum[j] = mix_64(call->sum[j] ^ word, odd[j]) + odd[1 - j];
+		sum[j] = mix_64(sum[j] ^ word, odd[j]) + odd[1 - j];
 }
 
 /* All of a group but its hints. */
 static void sum_groups(struct put_start *call)
 {
-	sum_word(call, call->class_mask);
 	for (uint32_t i = 0; i < call->group_count; i++) {
 		const struct put_group *g = &call->groups[i];
 
 		for (uint32_t j = 0; j < 4; j++)
-			sum_word(call, g->parent.words[j]);
-		sum_word(call, g->consumed);
-		sum_word(call, (uint64_t)g->keys << 32 | g->class_mask);
-		sum_word(call, g->flags);
+			sum_word(call->sums[0], g->parent.words[j]);
+		sum_word(call->sums[0], g->consumed);
+		sum_word(call->sums[0], (uint64_t)g->keys << 32 | g->class_mask);
+		sum_word(call->sums[0], g->flags);
 	}
 }
 
@@ -50,7 +49,7 @@ static void sum_keys(struct put_start *call)
 		__asm__ __volatile__("" : : "r"(keys) : "memory");
 		index_prefetch(call->session->space->index, keys, n, hashes);
 		for (uint32_t i = 0; i < n; i++)
-			sum_word(call, hashes[i]);
+			sum_word(call->sums[1], hashes[i]);
 		call->summed += n;
 	}
 }
@@ -58,6 +57,7 @@ static void sum_keys(struct put_start *call)
 int put_ticket_come(struct put_start *call, struct why *why)
 {
 	struct space *space = call->session->space;
+	struct ticket_put_question question = { .groups = call->group_count, .keys = call->key_count, .class_mask = call->class_mask };
 	uint64_t deadline_ns = call->deadline_ns;
 	enum ticket_put_part part;
 	int r;
@@ -70,14 +70,25 @@ int put_ticket_come(struct put_start *call, struct why *why)
 		return STEP_MORE;
 	if (!deadline_ns)
 		deadline_ns = clock_now_ns() + space->host->config.fill_ttl_ms * MILLISECOND;
+	memcpy(question.groups_sum, call->sums[0], sizeof(question.groups_sum));
+	memcpy(question.keys_sum, call->sums[1], sizeof(question.keys_sum));
 	lock_take(&space->lock);
-	r = ticket_put_come(space->put_tickets, call->ticket, call->sum, call->group_count, call->session, deadline_ns, &call->put, &part, why);
+	r = ticket_put_come(space->put_tickets, call->ticket, &question, call->session, deadline_ns, &call->put, &part, why);
 	lock_drop(&space->lock);
 	if (r)
 		return r;
 	if (part == TICKET_PUT_WAITS)
 		return STEP_MORE; /* the first one is under way: others have their turn, and that is one of them */
-	call->ended = part == TICKET_PUT_ENDED;
+	call->come_again = part == TICKET_PUT_REACH && !ticket_put_reach(&call->put, call->session);
+	call->ended = part == TICKET_PUT_ENDED || call->come_again;
 	call->ticketed = false;
 	return 0;
+}
+
+void put_ticket_over(struct session *s, const struct put_plan *plan)
+{
+	static const uint8_t none[sizeof(plan->ticket)];
+
+	if (!plan->any_committed && memcmp(plan->ticket, none, sizeof(none)))
+		put_tickets_lost(s->space->put_tickets, plan->ticket);
 }

@@ -54,7 +54,7 @@ void put_let_go(struct chunk *k)
 static bool chunk_room(struct chunk *k, const struct put_class *class, uint32_t want)
 {
 	chunk_hold(k); /* before the first victim goes */
-	return room_make(k->call->session, class->number, class->share, want);
+	return room_make(k->call->session, session_filter(k->call->session), class->number, class->share, want);
 }
 
 /* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
@@ -83,7 +83,7 @@ static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
 	if (call->session->prepared_bytes >= call->prepared_limit)
 		return SLOTS_NONE;
 	if (call->put.ticket && !call->put.first)
-		entry = ticket_put_take(&call->put, class->number, class->share, session_filter(call->session));
+		entry = ticket_put_take(&call->put, class->number, class->share);
 	if (entry != SLOTS_NONE)
 		class->cursor.offset = slots_offset(k->space->slots, entry);
 	/* a longer group looks for a run of its own once; a single value goes where the last one went */

@@ -22,7 +22,7 @@ static bool in_acknowledged(void *context, uint32_t entry)
 	if (a->space->tiering && tiering_is_place(a->space->tiering, entry))
 		return false;
 	grant = slots_grant_of(a->space->slots, entry);
-	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
+	return !a->filter.acknowledged || a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
 }
 
 /* Of a window's old value all shares go: the one that slots are lacking of decides. */
@@ -72,10 +72,10 @@ static bool room_from_disk(struct session *s, uint32_t class_index, uint32_t sha
 	return free > 0;
 }
 
-bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t want)
+bool room_make(struct session *s, struct slots_filter filter, uint32_t class_index, uint32_t share, uint32_t want)
 {
 	struct space *space = s->space;
-	struct slots_filter filter = session_filter(s), any = { NULL };
+	struct slots_filter any = { NULL };
 	struct acceptance a = { space, filter, class_index, share };
 	struct index_sink sink = space_sink(space);
 	uint32_t free = slots_free_count(space->slots, class_index, share, filter);

@@ -96,6 +96,18 @@ struct session_holding {
 	uint64_t bytes;   /* of them: put: of slots; get, handle: without padding. In proportion once some of them ended */
 };
 
+#define SESSION_TICKETS 16u /* that are shown */
+
+/* A ticket without an outcome that it has come to, and where it is there. */
+struct session_ticket {
+	uint8_t id[16];
+	enum { SESSION_TICKET_STARTED, SESSION_TICKET_DELIVERS, SESSION_TICKET_CONFIRMS } gate; /* at none; it waits at one for the others */
+	uint64_t from, to;    /* DELIVERS: the range */
+	uint32_t came, world; /* ranks that have come to the gate; STARTED: to the ticket */
+	uint32_t lacks;       /* the lowest one that has not; SESSION_RANK_NONE: all have */
+	uint64_t idle_ms;     /* since anybody's last step of it */
+};
+
 struct session_info {
 	uint64_t number;
 	pid_t pid;            /* display only */
@@ -118,6 +130,8 @@ struct session_info {
 	struct session_holding holding[SESSION_SHOWN];
 	uint32_t imports;     /* of `import` */
 	struct session_import import[SESSION_MAX_IMPORTS];
+	uint32_t tickets;     /* all; in `ticket` are up to SESSION_TICKETS of them */
+	struct session_ticket ticket[SESSION_TICKETS];
 	uint64_t error_seq, error_ms; /* request that failed last, how long ago */
 	uint32_t error_op;            /* its number in the ABI, 0 = none failed */
 	char error[480];

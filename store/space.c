@@ -664,8 +664,15 @@ void space_room(struct space *space)
 	if (!space->refused)
 		return;
 	space->refused = 0;
+	space->undone = false;
 	space_note(space, &(struct host_event){.kind = HOST_EVENT_ROOM});
 	space_tell(space, HOST_CHANGED_ROOM);
+}
+
+void space_undone(struct space *space)
+{
+	lock_assert_held(&space->lock);
+	space->undone |= space->refused != 0;
 }
 
 void space_ranges_changed(struct space *space)

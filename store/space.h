@@ -95,6 +95,7 @@ struct space {
 	struct space_record parents[SPACE_PARENTS]; /* (lock) rows.c: records that have a row, whose parents' may go: ring */
 	uint32_t parents_first, parents_count; /* (lock) */
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
+	bool undone;                /* (lock) what a NOROOM had taken itself was given back, and somebody is told so within a second */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
 	struct host_event notes[SPACE_NOTES]; /* (lock) of space_notes_begin .. space_notes_end */
@@ -180,6 +181,9 @@ void space_news(void *context, enum index_news_kind kind, enum index_why why, ui
 void space_committed(struct space *space);
 /* There may be room that there was not: slots, group numbers, or victims that nobody holds any more. */
 void space_room(struct space *space);
+/* The same, of what was taken for a group that then got no room: it is told by space_maintain. Told at once, those that are refused would
+ * wake each other for good. */
+void space_undone(struct space *space);
 /* @session is told NOROOM: the next room is told. */
 void space_refused(struct space *space, uint64_t session);
 void space_ranges_changed(struct space *space);

@@ -74,10 +74,12 @@
 	x(tickets_decided, "look-ups under a ticket")                                     \
 	x(tickets_joined, "GET_STARTs answered from one")                                 \
 	x(tickets_restored, "tickets that were restored on all ranks")                    \
-	x(tickets_failed, "tickets that were not, whoever left")                          \
+	x(tickets_missed, "tickets whose look-up found nothing to restore")               \
+	x(tickets_cancelled, "tickets that a rank cancelled")                             \
+	x(tickets_failed, "tickets that were not restored for another reason")            \
 	x(tickets_late, "gates of tickets whose deadline passed")                         \
 	x(put_tickets, "puts under a ticket")                                             \
-	x(put_tickets_short, "of them, those that lacked ranks at their deadline")        \
+	x(put_tickets_short, "of them, those that ended before all ranks had come")       \
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \

@@ -14,74 +14,10 @@
 #include "store/base/killpoint.h"
 #include "store/get_private.h"
 #include "store/host_private.h"
+#include "store/ticket_private.h"
 
-#define BUCKETS 16384u
 #define SPARES 64u /* structs found that are kept for reuse */
 #define MILLISECOND 1000000ull
-
-enum { DECIDING, DECIDED, RESTORED, FAILED };
-
-struct place { /* of a rank */
-	uint64_t session; /* number; 0: it has not come */
-	uint64_t could;   /* of the range that it has come to */
-	uint32_t range;   /* its next one */
-	bool came;        /* to that range's gate */
-	bool reported;
-};
-
-struct gate {
-	struct ticket_range range; /* as the first one that came said */
-	uint32_t came;
-	uint64_t outcome;
-};
-
-struct live {
-	struct live *next; /* of the spares */
-	struct ticket *ticket;
-	struct ticket_question question;
-	struct found *found;
-	uint32_t number;      /* its place in tickets.live */
-	uint32_t users;       /* requests that look at `found` */
-	uint64_t wait_ns;     /* until then a GET_CONFIRM waits */
-	uint32_t ranks;       /* that have come */
-	uint32_t reports;
-	uint32_t others;
-	uint64_t other[TICKET_OTHERS]; /* numbers of sessions without a rank */
-	uint32_t range;       /* the one that is being collected */
-	struct gate gate[2];  /* its, and that of the one before */
-	uint64_t delivered;   /* end of the last range, for all; 0: none was */
-	bool whole;           /* that is the boundary */
-	bool draining;        /* in the list */
-	struct live *next_draining;
-	struct place rank[];  /* [world] */
-};
-
-struct ticket {
-	struct ticket *next;  /* in its bucket, of the spares */
-	struct ticket *later; /* that ended next */
-	uint8_t id[16];
-	uint8_t state;
-	bool listed;          /* can be found */
-	uint32_t seats;       /* of handles, which have the address */
-	uint64_t used_ns;     /* the last step of it; once it has an outcome: that one */
-	uint64_t restored;
-	struct live *live;    /* NULL: it has an outcome and no pin */
-};
-
-struct tickets {
-	struct space *space;
-	struct ticket *bucket[BUCKETS];
-	struct live *live[TICKETS_MAX];
-	uint32_t live_free[TICKETS_MAX]; /* stack of free places */
-	uint32_t live_free_count;
-	struct live *draining;
-	struct ticket *oldest, *newest; /* of those that have an outcome */
-	uint32_t remembered;
-	struct ticket *spare_tickets;
-	struct live *spare_lives;
-	struct found *spare_found;
-	uint32_t spares;
-};
 
 int tickets_new(struct space *space, struct tickets **ret, struct why *why)
 {
@@ -108,7 +44,7 @@ void tickets_free(struct tickets **tickets)
 			found_free(t->live[i]->found);
 			free(t->live[i]);
 		}
-	for (uint32_t i = 0; i < BUCKETS; i++)
+	for (uint32_t i = 0; i < TICKET_BUCKETS; i++)
 		while (t->bucket[i]) {
 			struct ticket *gone = t->bucket[i];
 
@@ -144,7 +80,7 @@ static struct ticket **find(struct tickets *t, const uint8_t id[16])
 	uint64_t word;
 
 	memcpy(&word, id, sizeof(word)); /* ids are random */
-	at = &t->bucket[word % BUCKETS];
+	at = &t->bucket[word % TICKET_BUCKETS];
 	while (*at && memcmp((*at)->id, id, sizeof((*at)->id)))
 		at = &(*at)->next;
 	return at;
@@ -211,6 +147,7 @@ static int ticket_new(struct tickets *t, const uint8_t id[16], const struct tick
 	}
 	*k = (struct ticket){ .state = DECIDING, .listed = true, .live = live };
 	memcpy(k->id, id, sizeof(k->id));
+	ticket_question_sum(q, k->sum);
 	live->ticket = k;
 	live->question = *q;
 	live->number = t->live_free[--t->live_free_count];
@@ -252,7 +189,21 @@ static void drain_soon(struct tickets *t, struct live *live)
 	t->draining = live;
 }
 
-static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t restored)
+static void count_outcome(struct tickets *t, const struct ticket *k, bool cancelled)
+{
+	const struct found *f = k->live->found;
+
+	if (f && f->deepest == INDEX_NONE && !f->candidates)
+		t->space->stats.tickets_missed++;
+	else if (k->state == RESTORED)
+		t->space->stats.tickets_restored++;
+	else if (cancelled)
+		t->space->stats.tickets_cancelled++;
+	else
+		t->space->stats.tickets_failed++;
+}
+
+static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t restored, bool cancelled)
 {
 	killpoint(KILLPOINT_TICKET_OUTCOME);
 	k->state = (uint8_t)state;
@@ -263,10 +214,7 @@ static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t re
 	t->newest = k;
 	t->remembered++;
 	t->space->stats.tickets--;
-	if (state == RESTORED)
-		t->space->stats.tickets_restored++;
-	else
-		t->space->stats.tickets_failed++;
+	count_outcome(t, k, cancelled);
 	if (t->remembered > TICKETS_REMEMBERED)
 		forget_oldest(t);
 	drain_soon(t, k->live);
@@ -275,7 +223,7 @@ static void conclude(struct tickets *t, struct ticket *k, int state, uint64_t re
 
 static void fail(struct tickets *t, struct ticket *k)
 {
-	conclude(t, k, FAILED, 0);
+	conclude(t, k, FAILED, 0, false);
 }
 
 /* Under the lock: at most INDEX_STEP_KEYS pins of one that has ended. */
@@ -323,39 +271,6 @@ void tickets_drain(struct tickets *t)
 
 /* ---- gate 1 ---------------------------------------------------------------------------------------------------------- */
 
-static int differs(const char *what, uint64_t is, uint64_t was, struct why *why)
-{
-	return why_set(why, EINVAL, "ticket: %s: it is %llu here and %llu for whoever came first", what, (unsigned long long)is,
-		       (unsigned long long)was);
-}
-
-static int check_question(const struct ticket_question *is, const struct ticket_question *was, struct why *why)
-{
-	if (is->keys != was->keys)
-		return differs("number of keys", is->keys, was->keys, why);
-	if (memcmp(is->keys_sum, was->keys_sum, sizeof(is->keys_sum)))
-		return why_set(why, EINVAL, "ticket: keys: they are others than those of whoever came first");
-	if (is->groups != was->groups)
-		return differs("number of groups", is->groups, was->groups, why);
-	if (is->groups_sum != was->groups_sum)
-		return why_set(why, EINVAL, "ticket: groups: their lengths are others than those of whoever came first");
-	if (is->start != was->start)
-		return differs("start", is->start, was->start, why);
-	if (is->have != was->have)
-		return differs("have", is->have, was->have, why);
-	if (is->limit != was->limit)
-		return differs("limit", is->limit, was->limit, why);
-	if (is->class_mask != was->class_mask)
-		return differs("class mask", is->class_mask, was->class_mask, why);
-	if (is->policy != was->policy)
-		return differs("policy", is->policy, was->policy, why);
-	if (is->prompt_len != was->prompt_len)
-		return differs("prompt_len", is->prompt_len, was->prompt_len, why);
-	if (is->room != was->room)
-		return differs("room", is->room, was->room, why);
-	return 0;
-}
-
 static int check_place(const struct live *live, const struct session *s, struct why *why)
 {
 	if (s->rank != SESSION_RANK_NONE && live->rank[s->rank].session)
@@ -389,10 +304,14 @@ int ticket_come(struct tickets *t, const uint8_t id[16], const struct ticket_que
 		struct ticket_seat *seat, enum ticket_part *ret, struct why *why)
 {
 	struct ticket *k = *find(t, id);
+	uint64_t sum[2];
 	int r;
 
 	lock_assert_held(&t->space->lock);
 	if (k && k->state >= RESTORED) {
+		ticket_question_sum(question, sum);
+		if (memcmp(sum, k->sum, sizeof(sum)))
+			return why_set(why, EINVAL, "ticket: it was that of another look-up, which has its outcome");
 		*ret = TICKET_ENDED;
 		return 0;
 	}
@@ -402,7 +321,7 @@ int ticket_come(struct tickets *t, const uint8_t id[16], const struct ticket_que
 			return r;
 		*ret = TICKET_LEADS;
 	} else {
-		r = check_question(question, &k->live->question, why);
+		r = ticket_question_check(question, &k->live->question, why);
 		r = r ? r : check_place(k->live, s, why);
 		if (r)
 			return r;
@@ -496,14 +415,31 @@ void ticket_idle(struct tickets *t, const struct ticket_seat *seat)
 static int check_range(const struct ticket_range *is, const struct ticket_range *was, struct why *why)
 {
 	if (is->boundary != was->boundary)
-		return differs("boundary", is->boundary, was->boundary, why);
+		return ticket_differs("boundary", is->boundary, was->boundary, why);
 	if (is->from != was->from)
-		return differs("from", is->from, was->from, why);
+		return ticket_differs("from", is->from, was->from, why);
 	if (is->to != was->to)
-		return differs("to", is->to, was->to, why);
+		return ticket_differs("to", is->to, was->to, why);
 	if (is->candidate != was->candidate)
-		return differs("candidate", is->candidate, was->candidate, why);
+		return ticket_differs("candidate", is->candidate, was->candidate, why);
+	if (is->class_mask != was->class_mask)
+		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
 	return 0;
+}
+
+/* Does the boundary need a value in the range of a class of the look-up that the range was not asked for? */
+static bool range_lacks(const struct layout *layout, const struct found *f, const struct ticket_range *range)
+{
+	for (uint32_t mask = f->class_mask & ~range->class_mask; mask; mask &= mask - 1) {
+		const struct value_class *class = &layout->class[__builtin_ctz(mask)];
+		uint64_t tokens = (uint64_t)class->every_pages * layout->page_tokens;
+		uint64_t first = range->from / tokens + 1, last = range->to / tokens;
+
+		if (class->kind == VALUE_STATE ? range->to == range->boundary :
+		    first <= last && (class->kind == VALUE_DENSE || first <= class->sink || last + class->last > range->boundary / tokens))
+			return true;
+	}
+	return false;
 }
 
 static void come_to(struct live *live, struct place *rank, const struct ticket_range *range, uint64_t could)
@@ -532,6 +468,7 @@ static void decide_range(struct tickets *t, struct live *live)
 	if (least > gate->range.from) {
 		live->delivered = least;
 		live->whole = least == gate->range.boundary;
+		live->lacks |= range_lacks(t->space->layout, live->found, &gate->range);
 	}
 	live->range++;
 	live->gate[live->range % 2].came = 0;
@@ -603,6 +540,8 @@ static uint64_t restorable(const struct tickets *t, const struct live *live)
 	const struct found *f = live->found;
 	uint32_t key;
 
+	if (live->lacks)
+		return 0;
 	if (live->whole || !live->delivered)
 		return live->delivered;
 	if (f->class_mask & ~layout->dense_mask)
@@ -623,7 +562,7 @@ static void report(struct tickets *t, struct ticket *k, struct place *rank, bool
 	if (failed || live->gate[live->range % 2].came) /* whoever waits there waits for this rank in vain */
 		fail(t, k);
 	else if (live->reports == t->space->layout->world)
-		conclude(t, k, RESTORED, restorable(t, live));
+		conclude(t, k, RESTORED, restorable(t, live), false);
 }
 
 static void wait_more(struct tickets *t, struct ticket_confirm *call, struct live *live)
@@ -710,13 +649,13 @@ void ticket_confirm_undo(struct ticket_confirm *call)
 /* ---- the end ---------------------------------------------------------------------------------------------------------- */
 
 /* A session without a rank is no longer there. */
-static void other_leaves(struct tickets *t, struct live *live, uint64_t session)
+static void other_leaves(struct tickets *t, struct live *live, uint64_t session, bool cancels)
 {
 	for (uint32_t i = 0; i < live->others; i++)
 		if (live->other[i] == session) {
 			live->other[i] = live->other[--live->others];
 			if (!live->others && !live->ranks)
-				fail(t, live->ticket);
+				conclude(t, live->ticket, FAILED, 0, cancels);
 			return;
 		}
 }
@@ -732,9 +671,9 @@ void ticket_leave(struct tickets *t, struct ticket_seat *seat, bool keep)
 	k->seats--;
 	if (k->state == DECIDED && !keep) {
 		if (seat->rank == SESSION_RANK_NONE)
-			other_leaves(t, k->live, seat->session);
+			other_leaves(t, k->live, seat->session, seat->cancels);
 		else if (!k->live->rank[seat->rank].reported)
-			fail(t, k);
+			conclude(t, k, FAILED, 0, seat->cancels);
 	}
 	ticket_put_back(t, k);
 }
@@ -745,7 +684,7 @@ static void session_leaves(struct tickets *t, struct live *live, const struct se
 	if (live->ticket->state != DECIDED)
 		return;
 	if (s->rank == SESSION_RANK_NONE)
-		other_leaves(t, live, s->number);
+		other_leaves(t, live, s->number, false);
 	else if (live->rank[s->rank].session == s->number)
 		fail(t, live->ticket);
 }
@@ -806,42 +745,4 @@ void tickets_run(struct tickets *t, uint64_t now_ns)
 	forget_old(t, now_ns, ttl_ns);
 	expire(t, now_ns, ttl_ns);
 	tickets_drain(t);
-}
-
-/* ---- telling ---------------------------------------------------------------------------------------------------------- */
-
-void tickets_report(const struct tickets *t, struct tickets_report *ret)
-{
-	lock_assert_held(&t->space->lock);
-	*ret = (struct tickets_report){
-		.live = TICKETS_MAX - t->live_free_count,
-		.remembered = t->remembered,
-		.pins = t->space->stats.ticket_pins,
-		.kept_slots = t->space->stats.ticket_slots,
-	};
-}
-
-void tickets_check(const struct tickets *t)
-{
-	uint32_t listed = 0, live = 0, ended = 0, undecided = 0;
-	uint64_t pins = 0;
-
-	lock_assert_held(&t->space->lock);
-	for (uint32_t i = 0; i < BUCKETS; i++)
-		for (const struct ticket *k = t->bucket[i]; k; k = k->next) {
-			listed++;
-			undecided += k->state < RESTORED;
-			if (!k->listed || (k->live && k->live->ticket != k))
-				abort();
-		}
-	for (const struct ticket *k = t->oldest; k; k = k->later)
-		ended++;
-	for (uint32_t i = 0; i < TICKETS_MAX; i++)
-		if (t->live[i]) {
-			live++;
-			pins += t->live[i]->found ? found_pins(t->live[i]->found) : 0;
-		}
-	if (listed != undecided + ended || ended != t->remembered || live != TICKETS_MAX - t->live_free_count ||
-	    undecided != t->space->stats.tickets || pins != t->space->stats.ticket_pins)
-		abort();
 }

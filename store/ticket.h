@@ -54,6 +54,7 @@ struct ticket_seat {
 	struct ticket *ticket; /* NULL: it has none */
 	uint64_t session;      /* number */
 	uint32_t rank;         /* SESSION_RANK_NONE: it joined the first gate only */
+	bool cancels;          /* the handle ends by GET_CANCEL: for the counters */
 };
 
 int tickets_new(struct space *space, struct tickets **ret, struct why *why); /* ENOMEM */
@@ -67,7 +68,7 @@ enum ticket_part {
 	TICKET_WAITS,  /* somebody is looking up: STEP_WAIT, then ask again */
 	TICKET_ENDED,  /* it has an outcome: 0 tokens, and no handle */
 };
-/* Takes a seat (not with WAITS and ENDED). EINVAL: another question, the sentence names what differs first; EEXIST: the rank is
+/* Takes a seat (not with WAITS and ENDED). EINVAL: another question, the sentence names what differs first while there is no outcome; EEXIST: the rank is
  * there, or the session, the sentence names it; EDQUOT. */
 int ticket_come(struct tickets *tickets, const uint8_t id[16], const struct ticket_question *question, const struct session *session,
 		struct ticket_seat *seat, enum ticket_part *ret, struct why *why);
@@ -89,6 +90,7 @@ void ticket_idle(struct tickets *tickets, const struct ticket_seat *seat);
 struct ticket_range {
 	uint64_t boundary, from, to;
 	uint32_t candidate;
+	uint32_t class_mask; /* of what is asked for, never 0 */
 };
 /* The rank can deliver up to @could (tokens; range.from: nothing). *ret: what all deliver, once that is decided, and then 0;
  * STEP_WAIT: others are missing, ask again with the same range; at @deadline_ns the ticket fails and *ret is range.from, as where one
@@ -134,32 +136,42 @@ void tickets_run(struct tickets *tickets, uint64_t now_ns);
 int put_tickets_new(struct space *space, struct put_tickets **ret, struct why *why); /* ENOMEM */
 void put_tickets_free(struct put_tickets **tickets); /* no session is left */
 
+/* What is put under a ticket, the same for all. The sums are over all of a group but its hints, and over what the keys hash to. */
+struct ticket_put_question {
+	uint64_t groups_sum[2], keys_sum[2];
+	uint32_t groups, keys, class_mask;
+};
+
 enum ticket_put_part {
 	TICKET_PUT_FIRST, /* the caller decides; ticket_put_done follows, as after LATER */
 	TICKET_PUT_LATER, /* what was decided is ticket_put_status */
-	TICKET_PUT_WAITS, /* the first one is at it: ask again */
+	TICKET_PUT_REACH, /* likewise, after ticket_put_reach */
+	TICKET_PUT_WAITS, /* the first one is at it, or one of the same share: ask again */
 	TICKET_PUT_ENDED, /* each group is NOROOM */
 };
-/* EINVAL: other groups, keys or masks (@sum is over them); EEXIST: the rank has come; EDQUOT; ENOMEM. @deadline_ns: of the first one's
- * ticket, clock_now_ns. */
-int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, const struct session *session,
+/* EINVAL: another question, also once it has ended, and the sentence names what differs first; EEXIST: the rank has come; EDQUOT; ENOMEM.
+ * @deadline_ns: of the first one's ticket, clock_now_ns. */
+int ticket_put_come(struct put_tickets *tickets, const uint8_t id[16], const struct ticket_put_question *question, struct session *session,
 		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why);
+/* Without the lock, once, after REACH: what is kept for the session's shares in ranges that it has not acknowledged is exchanged for free slots
+ * where it has. False: there are too few; the rank has not come, and may again once it has acknowledged more. */
+bool ticket_put_reach(struct ticket_put *put, struct session *session);
 
 /* The first rank's: */
 bool ticket_put_reserve(struct ticket_put *put, uint32_t more); /* for so many keys and groups; false: no memory. No lock */
 void ticket_put_begin(struct ticket_put *put);                  /* a group begins */
-/* Keeps a slot of (class, share) for whoever comes as one of its ranks, from ranges that an attached session of one has acknowledged, or
- * from any where none is attached. False: there is none, or as many are kept as a plan could hold; ticket_put_undo is next. */
+/* Keeps a slot of (class, share), of any range, for whoever comes as one of its ranks; @session is the caller's. False: there is none, or as
+ * many are kept as a plan could hold; ticket_put_undo is next. */
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share);
-void ticket_put_undo(struct ticket_put *put);                   /* what was kept since the group began is free again. No lock held */
+void ticket_put_undo(struct ticket_put *put);                   /* what was kept and pinned since the group began no longer is. No lock held */
 void ticket_put_decide(struct ticket_put *put, uint32_t group, uint8_t status);
 void ticket_put_pin(struct ticket_put *put, uint32_t record);   /* until it ends */
 
 /* A later rank's: */
 uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group);
-/* A slot that was kept for it, in a range that @filter allows; SLOTS_NONE: none is left (what exists now was missing then, or the other way
- * round): the general room is asked. */
-uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter);
+/* A slot that was kept for it; SLOTS_NONE: none is left (what exists now was missing then, or the other way round): the general room is
+ * asked. */
+uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share);
 
 /* Any rank's: a value of it is begun at (record, page). What is half there of these goes at the ticket's deadline. For so many of them room
  * was reserved, without the lock; false: no memory. */
@@ -168,7 +180,16 @@ void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page);
 
 /* No lock. This rank's PUT_START is over (@failed: before it had decided all); the last one ends the ticket and gives the rest back. */
 void ticket_put_done(struct ticket_put *put, bool failed);
+/* No lock. A rank came, was given something, and its plan has ended without a commit: the ticket is of no use any more, and ends. */
+void put_tickets_lost(struct put_tickets *tickets, const uint8_t id[16]);
 void put_tickets_run(struct put_tickets *tickets, uint64_t now_ns); /* deadlines, forgetting; about once a second, no lock held */
+
+/* ---- ticket_question.c: no lock needed ---- */
+
+/* The sentence where what is the same for all is not. EINVAL. */
+int ticket_differs(const char *what, uint64_t is, uint64_t was, struct why *why);
+int ticket_question_check(const struct ticket_question *is, const struct ticket_question *was, struct why *why);
+void ticket_question_sum(const struct ticket_question *question, uint64_t sum[2]); /* over all of it */
 
 /* ---- telling: the counters are in store/stats.h ---- */
 
@@ -176,6 +197,8 @@ struct tickets_report {
 	uint64_t live, remembered, pins, kept_slots; /* 0, but for remembered, when nothing is under way */
 };
 void tickets_report(const struct tickets *tickets, struct tickets_report *ret);
+/* Tickets of gets without an outcome that @session has come to, in no order: the number of all, of which @capacity are told. No lock held. */
+uint32_t tickets_of_session(const struct tickets *tickets, const struct session *session, struct session_ticket *ret, uint32_t capacity);
 void tickets_check(const struct tickets *tickets); /* tests: aborts where lists and counts disagree */
 
 #endif

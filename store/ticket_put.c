@@ -35,18 +35,19 @@ struct put_ticket {
 	struct put_ticket *next; /* in its bucket */
 	struct put_ticket *later; /* that ended next */
 	uint8_t id[16];
-	uint64_t sum[2];
+	struct ticket_put_question question;
 	uint8_t state;
 	bool listed;          /* can be found */
+	bool reaching;        /* what is kept for the rank that came last is being exchanged: others wait */
 	uint32_t users;       /* PUT_STARTs under way */
 	uint32_t came;        /* ranks */
 	uint64_t deadline_ns; /* then it ends; when it has: when it is forgotten */
 	struct vec32 pins;    /* records */
+	uint32_t pins_mark;   /* how many there were when the group began */
 	struct kept *kept;    /* [columns] of pages, then of rows; NULL: given back */
 	struct vec32 *begun;  /* [world] of each PUT_START that is over, in their order: where it has begun values */
 	uint32_t over;
 	uint8_t *status;      /* [groups] */
-	uint32_t groups;
 	uint8_t here[];       /* bits: ranks that have come */
 };
 
@@ -167,6 +168,12 @@ static void conclude(struct put_tickets *t, struct put_ticket *k)
 	k->users++; /* until it is given back */
 }
 
+static void unpin_last(struct put_tickets *t, struct put_ticket *k)
+{
+	space_unpin(t->space, k->pins.at[--k->pins.count]);
+	t->space->stats.ticket_pins--;
+}
+
 /* Under the lock: at most INDEX_STEP_KEYS. False: nothing is left. */
 static bool give_some(struct put_tickets *t, struct put_ticket *k)
 {
@@ -176,11 +183,10 @@ static bool give_some(struct put_tickets *t, struct put_ticket *k)
 		for (struct kept *kept = &k->kept[i]; kept->taken < kept->slots.count && left; left--) {
 			let_go(t->space, kept->slots.at[kept->taken++]);
 		}
-	for (; k->pins.count && left; left--) {
-		space_unpin(t->space, k->pins.at[--k->pins.count]);
-		t->space->stats.ticket_pins--;
-	}
-	space_room(t->space);
+	for (; k->pins.count && left; left--)
+		unpin_last(t, k);
+	if (left < INDEX_STEP_KEYS)
+		space_room(t->space);
 	return !left;
 }
 
@@ -222,7 +228,7 @@ static void give_back(struct put_tickets *t, struct put_ticket *k, bool late)
 
 /* ---- coming ---------------------------------------------------------------------------------------------------------- */
 
-static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, uint64_t deadline_ns,
+static int ticket_new(struct put_tickets *t, const uint8_t id[16], const struct ticket_put_question *q, uint64_t deadline_ns,
 		      struct put_ticket **ret, struct why *why)
 {
 	uint32_t world = t->space->layout->world;
@@ -234,17 +240,16 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	if (k) {
 		k->kept = calloc(columns_of(t), sizeof(*k->kept));
 		k->begun = calloc(world, sizeof(*k->begun));
-		k->status = malloc(groups);
+		k->status = malloc(q->groups);
 	}
 	if (!k || !k->kept || !k->begun || !k->status) {
 		if (k)
 			ticket_free(t, k);
-		return why_set(why, ENOMEM, "no memory for a ticket of %u groups", groups);
+		return why_set(why, ENOMEM, "no memory for a ticket of %u groups", q->groups);
 	}
-	memset(k->status, PUT_NOROOM, groups);
+	memset(k->status, PUT_NOROOM, q->groups);
 	memcpy(k->id, id, sizeof(k->id));
-	memcpy(k->sum, sum, sizeof(k->sum));
-	k->groups = groups;
+	k->question = *q;
 	k->deadline_ns = deadline_ns;
 	k->listed = true;
 	*find(t, id) = k;
@@ -254,35 +259,138 @@ static int ticket_new(struct put_tickets *t, const uint8_t id[16], const uint64_
 	return 0;
 }
 
-int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const uint64_t sum[2], uint32_t groups, const struct session *s,
-		    uint64_t deadline_ns, struct ticket_put *ret, enum ticket_put_part *part, struct why *why)
+static int check_question(const struct ticket_put_question *is, const struct ticket_put_question *was, struct why *why)
+{
+	if (is->groups != was->groups)
+		return ticket_differs("number of groups", is->groups, was->groups, why);
+	if (is->keys != was->keys)
+		return ticket_differs("number of keys", is->keys, was->keys, why);
+	if (is->class_mask != was->class_mask)
+		return ticket_differs("class mask", is->class_mask, was->class_mask, why);
+	if (memcmp(is->groups_sum, was->groups_sum, sizeof(is->groups_sum)))
+		return why_set(why, EINVAL, "ticket: groups: the parent, end, length, class mask or flags of one of the %u are others than those of "
+			       "whoever came first", is->groups);
+	if (memcmp(is->keys_sum, was->keys_sum, sizeof(is->keys_sum)))
+		return why_set(why, EINVAL, "ticket: keys: of the %u, some are others than those of whoever came first", is->keys);
+	return 0;
+}
+
+/* It has ended, or is about to. */
+static bool over(const struct put_ticket *k)
+{
+	return k->state == ENDED || (k->state == OPEN && clock_now_ns() > k->deadline_ns);
+}
+
+int ticket_put_come(struct put_tickets *t, const uint8_t id[16], const struct ticket_put_question *q, struct session *s, uint64_t deadline_ns,
+		    struct ticket_put *ret, enum ticket_put_part *part, struct why *why)
 {
 	struct put_ticket *k = *find(t, id);
-	int r;
+	int r = k ? check_question(q, &k->question, why) : 0;
 
 	lock_assert_held(&t->space->lock);
+	if (r)
+		return r;
 	*part = TICKET_PUT_LATER;
 	if (!k) {
-		r = ticket_new(t, id, sum, groups, deadline_ns, &k, why);
+		r = ticket_new(t, id, q, deadline_ns, &k, why);
 		if (r)
 			return r;
 		*part = TICKET_PUT_FIRST;
-	} else if (k->state == ENDED) {
+	} else if (over(k)) {
 		*part = TICKET_PUT_ENDED;
 		return 0;
-	} else if (memcmp(k->sum, sum, sizeof(k->sum))) {
-		return why_set(why, EINVAL, "ticket: groups, keys or masks are others than those of whoever came first");
 	} else if (k->here[s->rank / 8] >> (s->rank % 8) & 1) {
 		return why_set(why, EEXIST, "ticket: rank %u has come already", s->rank);
-	} else if (k->state == DECIDING) {
-		*part = TICKET_PUT_WAITS;
+	} else if (k->state == DECIDING || k->reaching || (k->users && !session_has_all(s))) {
+		*part = TICKET_PUT_WAITS; /* slots change hands only while nobody takes them: it may be one of the same share */
 		return 0;
+	} else if (!session_has_all(s)) {
+		*part = TICKET_PUT_REACH;
+		k->reaching = true;
 	}
 	k->here[s->rank / 8] |= (uint8_t)(1u << (s->rank % 8));
 	k->came++;
 	k->users++;
 	*ret = (struct ticket_put){ t, k, *part == TICKET_PUT_FIRST, { 0 } };
 	return 0;
+}
+
+/* ---- reaching ---------------------------------------------------------------------------------------------------------- */
+
+struct reach { /* where it is */
+	uint32_t class_index, at;
+	bool lacks, any; /* there are too few slots; some were exchanged */
+};
+
+/* Under the lock. */
+static bool exchange(struct space *space, uint32_t *slot, uint32_t class_index, uint32_t share, struct slots_filter filter)
+{
+	struct slots_cursor cursor = { .grant = SLOTS_NONE };
+	uint32_t fresh;
+
+	if (!slots_free_count(space->slots, class_index, share, filter))
+		return false;
+	slots_seek(space->slots, &cursor, class_index, share, 1, filter);
+	fresh = slots_take(space->slots, &cursor, filter);
+	if (fresh == SLOTS_NONE)
+		return false;
+	slots_keep(space->slots, fresh, true);
+	space->stats.ticket_slots++;
+	let_go(space, *slot);
+	*slot = fresh;
+	return true;
+}
+
+/* Under the lock: at most INDEX_STEP_KEYS looks. False: it is over. */
+static bool reach_some(struct put_tickets *t, struct put_ticket *k, const struct session *s, struct reach *r)
+{
+	struct slots_filter filter = session_filter(s);
+	uint32_t left = INDEX_STEP_KEYS;
+
+	for (; r->class_index < t->space->layout->classes; r->class_index++, r->at = 0) {
+		uint32_t share = s->share[r->class_index];
+		struct kept *kept = kept_of(t, k, r->class_index, share);
+
+		for (r->at = r->at < kept->taken ? kept->taken : r->at; r->at < kept->slots.count; r->at++) {
+			uint32_t grant = slots_grant_of(t->space->slots, kept->slots.at[r->at]);
+
+			if (!left--)
+				return true;
+			if (filter.acknowledged[grant / 64] >> (grant % 64) & 1)
+				continue;
+			r->lacks = !exchange(t->space, &kept->slots.at[r->at], r->class_index, share, filter);
+			if (r->lacks)
+				return false;
+			r->any = true;
+		}
+	}
+	return false;
+}
+
+bool ticket_put_reach(struct ticket_put *put, struct session *s)
+{
+	struct put_tickets *t = put->tickets;
+	struct put_ticket *k = put->ticket;
+	struct reach r = { 0 };
+	bool more = true, gone = false;
+
+	while (more) {
+		lock_take(&t->space->lock);
+		more = k->state != ENDED && reach_some(t, k, s, &r);
+		k->reaching = more;
+		if (!more && r.lacks) {
+			put->ticket = NULL;
+			k->here[s->rank / 8] &= (uint8_t)~(1u << (s->rank % 8));
+			k->came--;
+			gone = !--k->users && !k->listed;
+		}
+		if (!more && r.any)
+			space_undone(t->space);
+		lock_drop(&t->space->lock);
+	}
+	if (gone)
+		ticket_free(t, k);
+	return !r.lacks;
 }
 
 void ticket_put_done(struct ticket_put *put, bool failed)
@@ -314,6 +422,21 @@ void ticket_put_done(struct ticket_put *put, bool failed)
 		ticket_free(t, k);
 }
 
+void put_tickets_lost(struct put_tickets *t, const uint8_t id[16])
+{
+	struct put_ticket *k;
+	bool ends;
+
+	lock_take(&t->space->lock);
+	k = *find(t, id);
+	ends = k && k->state == OPEN;
+	if (ends)
+		conclude(t, k);
+	lock_drop(&t->space->lock);
+	if (ends)
+		give_back(t, k, false);
+}
+
 /* ---- the first rank ---------------------------------------------------------------------------------------------------- */
 
 bool ticket_put_reserve(struct ticket_put *put, uint32_t more)
@@ -328,23 +451,13 @@ void ticket_put_begin(struct ticket_put *put)
 {
 	for (uint32_t i = 0; i < columns_of(put->tickets); i++)
 		put->ticket->kept[i].mark = put->ticket->kept[i].slots.count;
-}
-
-/* Under the lock: a session that is attached as a rank of the share; NULL: none is. */
-static struct session *session_of(const struct space *space, uint32_t class_index, uint32_t share)
-{
-	struct session *s = space->attached;
-
-	while (s && (s->rank == SESSION_RANK_NONE || s->read_only || s->share[class_index] != share))
-		s = s->next_attached;
-	return s;
+	put->ticket->pins_mark = put->ticket->pins.count;
 }
 
 bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t class_index, uint32_t share)
 {
 	struct space *space = put->tickets->space;
-	struct session *owner = session_of(space, class_index, share);
-	struct slots_filter filter = { owner ? owner->acknowledged : NULL };
+	struct slots_filter any = { NULL };
 	struct kept *kept = kept_of(put->tickets, put->ticket, class_index, share);
 	struct slots_cursor cursor = { .grant = SLOTS_NONE };
 	uint32_t slot;
@@ -352,10 +465,10 @@ bool ticket_put_keep(struct ticket_put *put, struct session *session, uint32_t c
 	lock_assert_held(&space->lock);
 	if (kept->slots.count >= space->capacity[class_index][share]) /* no rank could take them all */
 		return false;
-	if (!slots_free_count(space->slots, class_index, share, filter) && !room_make(owner ? owner : session, class_index, share, 1))
+	if (!slots_free_count(space->slots, class_index, share, any) && !room_make(session, any, class_index, share, 1))
 		return false;
-	slots_seek(space->slots, &cursor, class_index, share, 1, filter);
-	slot = cursor.grant == SLOTS_NONE ? SLOTS_NONE : slots_take(space->slots, &cursor, filter);
+	slots_seek(space->slots, &cursor, class_index, share, 1, any);
+	slot = cursor.grant == SLOTS_NONE ? SLOTS_NONE : slots_take(space->slots, &cursor, any);
 	if (slot == SLOTS_NONE)
 		return false;
 	vec32_push(&kept->slots, slot);
@@ -374,6 +487,9 @@ static bool undo_some(struct put_tickets *t, struct put_ticket *k)
 		for (struct kept *kept = &k->kept[i]; kept->slots.count > kept->mark && left; left--) {
 			let_go(t->space, kept->slots.at[--kept->slots.count]);
 		}
+	for (; k->pins.count > k->pins_mark && left; left--)
+		unpin_last(t, k);
+	space_undone(t->space);
 	return !left;
 }
 
@@ -413,11 +529,11 @@ uint8_t ticket_put_status(const struct ticket_put *put, uint32_t group)
 	return put->ticket->state == ENDED ? PUT_NOROOM : put->ticket->status[group];
 }
 
-uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share, struct slots_filter filter)
+uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t share)
 {
 	struct space *space = put->tickets->space;
 	struct kept *kept;
-	uint32_t slot, grant;
+	uint32_t slot;
 
 	lock_assert_held(&space->lock);
 	if (put->ticket->state == ENDED)
@@ -426,11 +542,6 @@ uint32_t ticket_put_take(struct ticket_put *put, uint32_t class_index, uint32_t 
 	if (kept->taken == kept->slots.count)
 		return SLOTS_NONE;
 	slot = kept->slots.at[kept->taken++];
-	grant = slots_grant_of(space->slots, slot);
-	if (!(filter.acknowledged[grant / 64] >> (grant % 64) & 1)) { /* the session cannot reach it */
-		let_go(space, slot);
-		return SLOTS_NONE;
-	}
 	slots_keep(space->slots, slot, false);
 	space->stats.ticket_slots--;
 	return slot;
@@ -465,14 +576,14 @@ void ticket_put_begun(struct ticket_put *put, uint32_t record, uint16_t page)
 
 /* ---- time ---------------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: one whose deadline has passed, concluded; NULL: none. */
+/* Under the lock: one whose deadline has passed, or which no session is left to come to, concluded; NULL: none. */
 static struct put_ticket *late_one(struct put_tickets *t, uint32_t *bucket, uint64_t now_ns)
 {
 	uint32_t end = *bucket + INDEX_STEP_KEYS;
 
 	for (; *bucket < end && *bucket < BUCKETS; ++*bucket)
 		for (struct put_ticket *k = t->bucket[*bucket]; k; k = k->next)
-			if (k->state == OPEN && now_ns > k->deadline_ns) {
+			if (k->state == OPEN && (now_ns > k->deadline_ns || !t->space->attached)) {
 				conclude(t, k);
 				return k;
 			}

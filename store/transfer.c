@@ -523,6 +523,7 @@ int transfer_gate(struct get_transfer *call, uint32_t *key, struct why *why)
 		.from = call->from,
 		.to = call->asked_to,
 		.candidate = call->candidate,
+		.class_mask = call->class_mask,
 	};
 	uint64_t all;
 	int r;
@@ -809,6 +810,7 @@ int get_cancel(struct session *s, uint64_t handle, struct why *why)
 
 	if (r)
 		return r;
+	((struct handle *)holding)->seat.cancels = true;
 	session_drop(s, holding, 0);
 	handle_end(s, holding);
 	return 0;

@@ -183,12 +183,14 @@ struct pfs_put_result {
 	const uint32_t *status; /* of each group: PFS_GROUP_OK, _NOROOM, _TOOBIG */
 	uint32_t new_values;    /* answers that are NEW */
 	uint32_t groups_ok;
-	uint64_t reserved[4];
+	uint64_t come_again;    /* 1: under a ticket, the session lacks ranges where slots are kept for this rank. Each group is NOROOM and the rank
+	                           has not come: acknowledge them, then put again under the same ticket. With auto_ack pfs_put_start does so itself */
+	uint64_t reserved[3];
 };
 
 /* Starts a put plan. Everything in *ret belongs to the plan and dies when it ends. Every started plan is ended with
  * pfs_put_commit or pfs_put_abort, one that got no room too. Never waits for room: a group without room says
- * PFS_GROUP_NOROOM, and pfs_news() tells when to try again.
+ * PFS_GROUP_NOROOM, and pfs_news() tells when to try again; what was put under a ticket, under another one, unless come_again is 1.
  * One that meets a pfs_reset is started anew, in the new generation.
  * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
  * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one). */

@@ -195,12 +195,14 @@ struct pfs_put_start {
 	__u32 class_mask;     /* in: union of the groups' masks */
 	__u32 new_values;     /* out */
 	__u32 groups_ok;      /* out */
-	__u32 reserved;
+	__u32 come_again;     /* in: 0; out: 1: under a ticket, slots are kept for this rank in ranges that the session has not acknowledged. Each
+	                         group is NOROOM and the rank has not come: acknowledge them, then put again under the same ticket */
 	__u64 ranges_version; /* out */
 	/* second version */
 	__u8 ticket[PFS_TICKET_BYTES]; /* in: zero, or that of all ranks that put these groups: room for all of their shares is taken, or
 	                         for none. Other groups, keys or masks under it are EINVAL, the same rank twice is EEXIST. It ends when all
-	                         ranks have come, or after call.deadline_ms of the first one (0: fill_ttl); later ones are NOROOM */
+	                         ranks have come, or after call.deadline_ms of the first one (0: fill_ttl), or when one that came loses or aborts
+	                         all of it; later ones are NOROOM */
 };
 
 /* PUT_COMMIT asserts that the caller's writes to the groups' values are complete, PUT_ABORT that they have stopped: the GPU's

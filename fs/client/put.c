@@ -9,6 +9,7 @@
 #include "fs/client/client.h"
 
 #define RESET_TURNS 8u /* resets that one PUT_START lives through */
+#define RANGES_TURNS 4u /* times that it acknowledges ranges and comes to its ticket again */
 
 static int check_request(const struct pfs_put_request *q)
 {
@@ -80,6 +81,8 @@ struct start {
 	const struct pfs_put_request *request;
 	struct pfs_put_start answer;
 	struct plan *plan;
+	unsigned turns;
+	bool again; /* to its ticket: ranges were acknowledged for it */
 };
 
 static int start_on(struct pfs_session *session, struct conn *conn, void *context)
@@ -123,6 +126,11 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 	plan->over = a.groups_ok == 0;
 	if (a.ranges_version > conn->ranges_version)
 		ranges_sync(session, conn, a.ranges_version); /* if not now, then next time */
+	start->again = a.come_again && session->options.auto_ack && ++start->turns < RANGES_TURNS;
+	if (start->again) {
+		plan_leave(session, plan, true);
+		return 0;
+	}
 	start->plan = plan;
 	start->answer = a;
 	return 0;
@@ -137,7 +145,7 @@ int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *req
 	if (!r)
 		do /* after a reset nothing of it was kept: the next one begins in the new generation */
 			r = conn_run(session, start_on, &start);
-		while (r == -CHANGED_SINCE && ++turn < RESET_TURNS);
+		while ((r == -CHANGED_SINCE && ++turn < RESET_TURNS) || (!r && start.again));
 	if (r == -CHANGED_SINCE)
 		r = -ESTALE;
 	if (r)
@@ -148,6 +156,7 @@ int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *req
 		.status = (const uint32_t *)(start.plan->conn->buffer + start.plan->status_offset),
 		.new_values = start.answer.new_values,
 		.groups_ok = start.answer.groups_ok,
+		.come_again = start.answer.come_again,
 	};
 	memcpy(ret->answers, start.plan->values, sizeof(ret->answers));
 	plan_leave(session, start.plan, false);

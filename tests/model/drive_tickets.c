@@ -89,7 +89,7 @@ static void seat_idle(struct rank_seat *seat)
 /* The rank can deliver less than the range: its read has failed. Such a rank speaks to the ticket itself. */
 static int deliver_less(struct rank_seat *seat, uint64_t to, uint64_t could, uint64_t *ret, struct why *why)
 {
-	const struct ticket_range range = { .boundary = seat->boundary, .from = seat->from, .to = to };
+	struct ticket_range range = { .boundary = seat->boundary, .from = seat->from, .to = to };
 	struct tickets *tickets = w.space->tickets;
 	const struct ticket_seat *at_ = &seat->handle->seat;
 	int r = 0;
@@ -100,6 +100,8 @@ static int deliver_less(struct rank_seat *seat, uint64_t to, uint64_t could, uin
 		seat->could = could;
 	}
 	*ret = seat->from;
+	if (seat->used)
+		range.class_mask = ticket_found(at_)->class_mask;
 	if (seat->used)
 		r = ticket_deliver(tickets, at_, &range, seat->could, clock_now_ns() + 3600000000000ull, ret, why);
 	if (seat->used && !r)

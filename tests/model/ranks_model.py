@@ -315,6 +315,7 @@ def random_world(r, most, emit, deaths):
         commit = r.random() < .85 or cache.leaned_on(plan)
         emit("end", [plan, commit], cache.put_end(plan, commit))
         del named[plan]
+        return commit
     emit("layout", [cache.page, cache.interval, [vars(k) for k in cache.classes]], None)
     for _ in range(most):
         if deaths and r.random() < .03:
@@ -345,9 +346,9 @@ def random_world(r, most, emit, deaths):
                 emit("put", [plan, rank, groups, path, ticket], cache.put_start(plan, rank, groups))
                 begun[plan] = {(key, c in states) for key, c, _ in cache.plans[plan][0]}
             if ranks[late:]:
-                for plan in [p for p in begun if r.random() < .6]:
-                    finish(plan)
-                emit("late", None, cache.abandon(set().union(*begun.values())))
+                # Who aborts ends the ticket: at its deadline nothing is left to do, and what the others have committed has fill_ttl.
+                whole = all([finish(p) for p in begun if r.random() < .6])
+                emit("late", None, cache.abandon(set().union(*begun.values())) if whole else None)
             for rank in ranks[late:]:
                 emit("put", [next(ids), rank, groups, path, ticket], ["NOROOM"] * len(groups))
         elif what < .65 and cache.plans:

@@ -50,7 +50,7 @@ Segments = struct_of("Segments", ("ranges_offset", U64), ("first", U32), ("capac
 SegmentsAck = struct_of("SegmentsAck", ("acks_offset", U64), ("count", U32), ("accepted", U32), ("version", U64))
 PutStart = struct_of("PutStart", ("plan", U64), ("groups_offset", U64), ("keys_offset", U64), ("answers_offset", U64),
                      ("status_offset", U64), ("groups", U32), ("keys", U32), ("class_mask", U32), ("new_values", U32),
-                     ("groups_ok", U32), ("reserved", U32), ("ranges_version", U64))
+                     ("groups_ok", U32), ("come_again", U32), ("ranges_version", U64))
 PutEnd = struct_of("PutEnd", ("plan", U64), ("status_offset", U64), ("first_group", U32), ("groups", U32),
                    ("done", U32), ("outcome", U32))
 GetStart = struct_of("GetStart", ("handle", U64), ("keys_offset", U64), ("groups_offset", U64), ("hits_offset", U64),

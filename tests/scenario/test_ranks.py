@@ -11,7 +11,7 @@ import pytest
 
 from mounted import wait_for
 from peers import transient
-from raw import (COMMITTED, CONFIRM_FAILED, GROUP_ROW_ONLY, NONBLOCK, NONE64, NOPAGES, OK, RANK_NONE, U8, Candidate, Client, Refused,
+from raw import (COMMITTED, CONFIRM_FAILED, GROUP_ROW_ONLY, NONBLOCK, NONE64, NOPAGES, NOROOM, OK, RANK_NONE, U8, Candidate, Client, Refused,
                  errno_of, key, ticket)
 
 WORLD, PAGES = 3, 10
@@ -261,7 +261,7 @@ def test_what_one_rank_does_ends_it_for_all(world):
     assert world.end(0) == 0
     assert world.one(2, "confirm", 8) == 0
     assert world.all("release", [3]) == [1] * WORLD
-    world.settled(WORLD + 1, tickets_failed=2)
+    world.settled(WORLD + 1, tickets_failed=1, tickets_cancelled=1)
 
 
 def test_deadlines_and_nonblock(world):
@@ -348,7 +348,7 @@ def test_room_for_all_ranks(world):
     assert e.value.errno == errno.EEXIST
     with pytest.raises(Refused) as e:
         clients[1].put_start(7, [(None, 192, keys[:3])], 3, answers=4, ticket=ticket(4))
-    assert e.value.errno == errno.EINVAL and "groups, keys or masks" in e.value.text
+    assert e.value.errno == errno.EINVAL and "number of keys: it is 3 here and 4" in e.value.text
     for c in reversed(clients):
         c.put_end("PUT_COMMIT", 5)
         assert c.put_status == [COMMITTED]
@@ -359,9 +359,34 @@ def test_room_for_all_ranks(world):
         c.close()
 
 
+def test_a_rank_that_lacks_ranges_comes_again(daemon):
+    """It attaches when the first one has put already, and has acknowledged nothing. An idle replica of it never does."""
+    d = daemon()
+    d.namespace(layout=DENSE)
+    ctl = d.path("ns/x/ctl")
+    keys = [key(500, i) for i in range(4)]
+    with Client(ctl, rank=1), Client(ctl, rank=0) as first:
+        first.acknowledge()
+        assert first.put_start(1, [(None, 256, keys)], ticket=ticket(1)).come_again == 0
+        assert first.put_status == [OK]
+        with Client(ctl, rank=1) as second, Client(ctl, rank=2) as third:
+            third.acknowledge()
+            for c, again in ((second, 1), (third, 0)):
+                r = c.put_start(1, [(None, 256, keys)], ticket=ticket(1))
+                assert (r.come_again, r.groups_ok, c.put_status) == (again, 1 - again, [NOROOM if again else OK])
+            second.acknowledge()
+            assert second.put_start(2, [(None, 256, keys)], ticket=ticket(1)).come_again == 0
+            assert second.put_status == [OK]
+            for c, plan in ((first, 1), (second, 2), (third, 1)):
+                c.put_end("PUT_COMMIT", plan)
+            assert second.get_start(9, keys).transferable_len == 256
+            second.call("GET_CANCEL", handle=9)
+
+
 @pytest.mark.parametrize("step", ["before", "first_has_begun", "last_has_begun", "one_has_committed", "all_have_committed"])
 def test_a_rank_that_puts_is_killed(daemon, peer, tmp_path, step):
-    """Who does not come takes with it, at the ticket's deadline, what the others have committed; who came, after fill_ttl. No slot is lost."""
+    """Who does not come takes with it, at the ticket's deadline, what the others have committed; who came, after fill_ttl, and the ticket at once.
+    No slot is lost."""
     (tmp_path / "config").write_text(json.dumps({} if step == "before" else {"fill_ttl_ms": 1500}))  # a minute without it
     world = World(daemon, peer, LAYOUT, "--config", str(tmp_path / "config"))
     scheduler, each = world.scheduler, len(OTHERS) + 1
@@ -370,10 +395,16 @@ def test_a_rank_that_puts_is_killed(daemon, peer, tmp_path, step):
     others = [i for i in range(WORLD) if i != victim]
     if step == "before":
         world.kill(victim)
-    for i in [victim] * (step == "first_has_begun") + others + [victim] * (step not in ("before", "first_has_begun")):
+    if step == "first_has_begun":
+        assert world.one(victim, "begin_put", 5, 3, deadline_ms=60000) == [OK, each]
+        world.kill(victim)
+        wait_for(lambda: scheduler.stats()["ticket_slots"] == "0", PROMPT, "the end of the ticket")
+        assert world.all("begin_put", 5, 3, ranks=others) == [[NOROOM, 0]] * len(others)
+        wait_for(lambda: int(scheduler.stats()["slots_free"]) == free, PROMPT, "its slots")
+        world.settled(WORLD, put_tickets=1, put_tickets_short=1, values_abandoned=0)
+        return
+    for i in others + [victim] * (step != "before"):
         assert world.one(i, "begin_put", 5, 3, deadline_ms=SHORT if step == "before" else 60000) == [OK, each]
-        if i == victim == 0:
-            world.kill(victim)
     if step == "last_has_begun":
         world.kill(victim)
     if step == "one_has_committed":

@@ -55,6 +55,7 @@ static struct {
 	bool keep;                    /* deaths leave the memory as it is */
 	uint32_t generation;          /* of its range */
 	unsigned acknowledged, asked; /* ranges; PROBEs */
+	unsigned lacking, again;      /* PUT_STARTs that are to be told come_again, since the range is another generation's; that were */
 	uint64_t put, known;          /* plan that is open; that is known to have ended, its groups COMMITTED and LOST in turn */
 	uint32_t known_groups;
 	bool first_sizes;             /* it knows the first version of each struct alone, and no tickets */
@@ -147,6 +148,14 @@ static inline int put_start(uint8_t *buffer, struct pfs_put_start *p)
 	p->new_values = p->keys;
 	d.put = p->plan;
 	d.began = *p;
+	if (d.lacking > 0) {
+		d.lacking--;
+		d.again++;
+		p->come_again = 1;
+		p->groups_ok = p->new_values = 0;
+		p->ranges_version = 100 + ++d.generation;
+		*(uint32_t *)(buffer + p->status_offset) = PFS_GROUP_NOROOM;
+	}
 	return 0;
 }
 

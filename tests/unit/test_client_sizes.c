@@ -133,6 +133,32 @@ static void another_refusal_is_no_reason(void **state)
 	pfs_close(&s);
 }
 
+/* Ranges where room was kept for the rank are acknowledged, and the put comes again, to the same ticket. Not for good. */
+static void who_lacks_ranges_comes_again(void **state)
+{
+	const struct pfs_put_group group = {.keys = 4, .class_mask = 1};
+	struct pfs_put_request q = {.groups = &group, .keys = KEYS, .group_count = 1, .key_count = 4, .class_mask = 1, .ticket = {7}};
+	struct pfs_session *s = session_open(true);
+	unsigned before = d.acknowledged;
+	struct pfs_put_result ret;
+
+	d.lacking = 2;
+	assert_int_equal(pfs_put_start(s, &q, &ret), 0);
+	assert_int_equal(ret.status[0], PFS_GROUP_OK);
+	assert_int_equal(ret.come_again, 0);
+	assert_int_equal(d.again, 2);
+	assert_int_equal(d.acknowledged, before + 2);
+	assert_memory_equal(d.began.ticket, TICKET, sizeof(TICKET));
+	assert_int_equal(d.began.plan, ret.plan);
+	assert_int_equal(pfs_put_commit(s, ret.plan, 0, 0, NULL, NULL), 0);
+	d.lacking = 100;
+	assert_int_equal(pfs_put_start(s, &q, &ret), 0);
+	assert_int_equal(ret.status[0], PFS_GROUP_NOROOM);
+	assert_int_equal(ret.come_again, 1);
+	assert_int_equal(d.again, 2 + 4);
+	pfs_close(&s);
+}
+
 #define with_daemon(f) cmocka_unit_test_setup_teardown(f, daemon_start, daemon_end)
 
 int main(void)
@@ -142,6 +168,7 @@ int main(void)
 		with_daemon(what_it_cannot_do_is_refused),
 		with_daemon(another_version_takes_its_place),
 		with_daemon(another_refusal_is_no_reason),
+		with_daemon(who_lacks_ranges_comes_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #include "store/fills.h"
 #include "store/host_private.h"
+#include "store/session_private.h"
 #include "store/ticket.h"
 
 #define MIB (1ull << 20)
@@ -21,6 +22,7 @@
 #define CLASS_UNEVEN_TOO UNEVEN("ix")
 
 static struct put_result result[2];
+static bool come_again; /* what the last one was told */
 
 /* A PUT_START of @groups groups under a ticket, of pages and their row, each of a chain of its own, stepped to its end. */
 static int put_groups(struct session *s, uint64_t plan, uint8_t ticket, uint64_t chain, uint32_t groups, uint32_t pages, uint32_t mask,
@@ -57,6 +59,7 @@ static int put_groups(struct session *s, uint64_t plan, uint8_t ticket, uint64_t
 		r->error = 0;
 	r->new_values = call.new_values;
 	r->groups_ok = call.groups_ok;
+	come_again = call.come_again;
 	return r->error;
 }
 
@@ -96,6 +99,40 @@ static void check(struct fixture *f)
 	lock_drop(&f->space->lock);
 }
 
+/* As if it had acknowledged nothing, or (@last) the last range of (class 0, @share) alone. */
+static void acknowledge_only(struct fixture *f, struct session *s, uint32_t share, bool last, struct space_range *ret)
+{
+	struct space_range ranges[256];
+	struct why why = WHY_INIT;
+	uint32_t total, accepted;
+	uint64_t version;
+
+	lock_take(&f->space->lock);
+	memset(s->acknowledged, 0, sizeof(s->acknowledged));
+	s->acknowledged_version = s->judged_version = 0;
+	lock_drop(&f->space->lock);
+	for (uint32_t i = space_ranges(f->space, 0, ranges, 256, &total, &version); last && i-- > 0;)
+		if (ranges[i].class_index == 0 && ranges[i].share == share) {
+			assert_int_equal(session_ack_ranges(s, &(struct session_ack){ ranges[i].id, ranges[i].generation }, 1, &accepted, &why), 0);
+			*ret = ranges[i];
+			return;
+		}
+}
+
+static void acknowledge_all(struct fixture *f, struct session *s)
+{
+	struct space_range ranges[256];
+	struct session_ack acks[256];
+	struct why why = WHY_INIT;
+	uint32_t total, accepted, n;
+	uint64_t version;
+
+	n = space_ranges(f->space, 0, ranges, 256, &total, &version);
+	for (uint32_t i = 0; i < n; i++)
+		acks[i] = (struct session_ack){ ranges[i].id, ranges[i].generation };
+	assert_int_equal(session_ack_ranges(s, acks, n, &accepted, &why), 0);
+}
+
 static void others_find_their_room(void **state)
 {
 	struct session *s[2];
@@ -112,8 +149,15 @@ static void others_find_their_room(void **state)
 	check(&f);
 	assert_int_equal(put_under(s[0], 2, 9, 1, PAGES, 3, 0, &result[1]), -EEXIST);
 	assert_non_null(strstr(result[1].why.text, "rank 0"));
-	assert_int_equal(put_under(s[1], 2, 9, 1, PAGES - 1, 3, 0, &result[1]), -EINVAL);
-	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES - 1, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "number of keys: it is 99 here and 100"));
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 1, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "class mask: it is 1 here and 3"));
+	assert_int_equal(put_under(s[1], 3, 9, 2, PAGES, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "ticket: keys: of the 100"));
+	assert_int_equal(put_groups(s[1], 3, 9, 1, 2, PAGES / 2, 3, 0, &result[1]), -EINVAL);
+	assert_non_null(strstr(result[1].why.text, "number of groups: it is 2 here and 1"));
+	assert_int_equal(put_under(s[1], 3, 9, 1, PAGES, 3, 0, &result[1]), 0); /* refusals use no id up */
 	assert_int_equal(result[1].new_values, PAGES + 1);
 	assert_int_equal(result[1].status[0], PUT_OK);
 	assert_int_equal(fixture_report(&f).slots_free, free - 2 * (PAGES + 1));
@@ -140,6 +184,10 @@ static void others_find_their_room(void **state)
 	assert_int_equal(fixture_report(&f).stats.ticket_pins, 0);
 	for (uint32_t i = 0; i < 2; i++)
 		commit_all(s[i], 4, 1);
+	assert_int_equal(put_under(s[1], 5, 8, 2, PAGES, 3, 0, &result[1]), -EINVAL); /* ended tickets know what they were for, too */
+	assert_non_null(strstr(result[1].why.text, "ticket: keys"));
+	assert_int_equal(put_under(s[1], 5, 8, 1, PAGES, 3, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
 	close_two(&f, s);
 }
 
@@ -372,7 +420,8 @@ static void a_rank_that_came_and_dies(void **state)
 	close_two(&f, s);
 }
 
-static void a_death_is_its_own(void **state)
+/* Who came and ends without a commit takes the ticket along: what the others put under it could not be whole. */
+static void a_death_before_its_commit_ends_it(void **state)
 {
 	struct session *s[2];
 	struct fixture f;
@@ -380,12 +429,83 @@ static void a_death_is_its_own(void **state)
 	(void)state;
 	open_two(&f, CLASS_KV, 64 * MIB, s);
 	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES);
 	host_process_gone(f.host, s[0]->number);
 	session_unref(&s[0]);
-	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
-	assert_int_equal(result[1].new_values, PAGES);
 	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	s[0] = fixture_session(&f, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(put_under(s[i], 2, 8, 1, PAGES, 1, 0, &result[i]), 0);
+		assert_int_equal(result[i].new_values, PAGES);
+		commit_all(s[i], 2, 1);
+	}
+	close_two(&f, s);
+}
+
+static void so_does_who_aborts_all_of_it(void **state)
+{
+	struct why why = WHY_INIT;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	assert_int_equal(put_groups(s[0], 1, 9, 1, 2, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(end_run(s[0], 1, false, 0, 1, (uint32_t[1]){ 0 }, NULL, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 2 * PAGES);
+	assert_int_equal(end_run(s[0], 1, false, 1, 1, (uint32_t[1]){ 0 }, NULL, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(put_groups(s[1], 1, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].groups_ok, 0);
+	close_two(&f, s);
+}
+
+/* It has committed, so that the others may still come; but not when there are none. */
+static void a_death_after_its_commit_is_its_own(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	for (uint8_t ticket = 8; ticket <= 9; ticket++) {
+		assert_int_equal(put_under(s[0], ticket, ticket, ticket, PAGES, 1, 0, &result[0]), 0);
+		commit_all(s[0], ticket, 1);
+	}
+	host_process_gone(f.host, s[0]->number);
+	session_unref(&s[0]);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(put_under(s[1], 1, 9, 9, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].new_values, PAGES);
 	commit_all(s[1], 1, 1);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, PAGES);
+	session_release(s[1]);
+	host_process_gone(f.host, s[1]->number);
+	session_unref(&s[1]);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	close_two(&f, s);
+}
+
+/* Not only when somebody looks for tickets whose deadline has passed, which is once a second. */
+static void a_deadline_holds_at_once(void **state)
+{
+	uint64_t deadline_ns = clock_now_ns() + 1000000;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, deadline_ns, &result[0]), 0);
+	while (clock_now_ns() <= deadline_ns)
+		;
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_int_equal(result[1].status[0], PUT_NOROOM);
+	commit_all(s[0], 1, 1);
+	put_tickets_run(f.space->put_tickets, clock_now_ns());
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
 	close_two(&f, s);
 }
 
@@ -469,6 +589,143 @@ static void who_is_under_way_keeps_what_was_decided(void **state)
 	fixture_close(&f);
 }
 
+/* Replicas, attached before and after those that put, have acknowledged nothing and never will. */
+static void idle_replicas_stop_nobody(void **state)
+{
+	struct session *s[2], *idle[4];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 2, 64 * MIB, 32 * MIB, NULL);
+	for (uint32_t i = 0; i < 4; i++) {
+		if (i == 2)
+			for (uint32_t j = 0; j < 2; j++)
+				s[j] = fixture_session(&f, j);
+		idle[i] = fixture_session(&f, i % 2);
+		acknowledge_only(&f, idle[i], 0, false, NULL);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(put_under(s[i], 1, 9, 1, PAGES, 1, 0, &result[i]), 0);
+		assert_int_equal(result[i].status[0], PUT_OK);
+		assert_int_equal(result[i].new_values, PAGES);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 1, 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		session_release(idle[i]);
+		session_unref(&idle[i]);
+	}
+	close_two(&f, s);
+}
+
+/* The second rank can reach none of what was kept for it: it has not come, acknowledges, and comes. */
+static void who_lacks_ranges_comes_again(void **state)
+{
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	acknowledge_only(&f, s[1], 0, false, NULL);
+	assert_int_equal(put_groups(s[0], 1, 9, 1, 2, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].groups_ok, 2);
+	assert_false(come_again);
+	for (uint32_t i = 1; i < 3; i++) {
+		assert_int_equal(put_groups(s[1], i, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+		assert_true(come_again);
+		assert_int_equal(result[1].status[0], PUT_NOROOM);
+		assert_int_equal(result[1].status[1], PUT_NOROOM);
+		assert_int_equal(result[1].groups_ok, 0);
+		assert_int_equal(fixture_report(&f).stats.ticket_slots, 2 * PAGES);
+	}
+	check(&f);
+	acknowledge_all(&f, s[1]);
+	assert_int_equal(put_groups(s[1], 3, 9, 1, 2, PAGES, 1, 0, &result[1]), 0);
+	assert_false(come_again);
+	assert_int_equal(result[1].new_values, 2 * PAGES);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	commit_all(s[0], 1, 2);
+	commit_all(s[1], 3, 2);
+	assert_int_equal(fixture_report(&f).stats.put_tickets_short, 0);
+	close_two(&f, s);
+}
+
+/* It has acknowledged the last range of its share alone; what was kept lies in the first. */
+static void kept_slots_are_exchanged(void **state)
+{
+	struct space_range range = { 0 };
+	struct session *s[2];
+	struct fixture f;
+	uint64_t free;
+
+	(void)state;
+	open_two(&f, CLASS_KV, 64 * MIB, s);
+	free = fixture_report(&f).slots_free;
+	acknowledge_only(&f, s[1], 1, true, &range);
+	assert_true(range.length);
+	assert_int_equal(put_under(s[0], 1, 9, 1, PAGES, 1, 0, &result[0]), 0);
+	assert_int_equal(put_under(s[1], 1, 9, 1, PAGES, 1, 0, &result[1]), 0);
+	assert_false(come_again);
+	assert_int_equal(result[1].new_values, PAGES);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		assert_true(result[1].answers[i] >= range.offset);
+		assert_true(result[1].answers[i] < range.offset + range.length);
+	}
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	assert_int_equal(fixture_report(&f).slots_free, free - 2 * PAGES);
+	check(&f);
+	for (uint32_t i = 0; i < 2; i++)
+		commit_all(s[i], 1, 1);
+	close_two(&f, s);
+}
+
+static uint32_t rooms;
+
+static void count_rooms(void *context, struct space *space, enum host_change what)
+{
+	(void)context;
+	(void)space;
+	rooms += what == HOST_CHANGED_ROOM;
+}
+
+/* Nothing changes but what refused puts had taken themselves: nobody is woken by that at once, lest they wake each other for good. */
+static void the_refused_wake_nobody(void **state)
+{
+	const struct host_events events = { .changed = count_rooms };
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_BIG, 2, 16 * MIB, 16 * MIB, &events);
+	for (uint32_t i = 0; i < 2; i++)
+		s[i] = fixture_session(&f, i);
+	/* ten values more, and the session has prepared half of memory, the most that it may: no range moves for want of them */
+	assert_int_equal(put_under(s[0], 1, 0, 7, 118, 1, 0, &result[0]), 0);
+	assert_int_equal(result[0].status[0], PUT_OK);
+	rooms = 0;
+	for (uint8_t i = 3; i < 20; i++)
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			assert_int_equal(put_under(s[rank], i, i, 1, 15, 1, 0, &result[rank]), 0);
+			assert_int_equal(result[rank].status[0], PUT_NOROOM);
+		}
+	assert_int_equal(rooms, 0);
+	assert_int_equal(fixture_report(&f).stats.ticket_slots, 0);
+	space_maintain(f.space); /* once a second they may look */
+	assert_int_equal(rooms, 1);
+	space_maintain(f.space);
+	assert_int_equal(rooms, 1);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		assert_int_equal(put_under(s[rank], 20, 20, 1, 15, 1, 0, &result[rank]), 0);
+	commit_all(s[0], 1, 1); /* which may go */
+	assert_int_equal(rooms, 2);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		assert_int_equal(put_under(s[rank], 21, 21, 1, 15, 1, 0, &result[rank]), 0);
+		assert_int_equal(result[rank].status[0], PUT_OK);
+		commit_all(s[rank], 21, 1);
+	}
+	close_two(&f, s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -481,9 +738,16 @@ int main(void)
 		cmocka_unit_test(what_is_half_there_goes_at_the_deadline),
 		cmocka_unit_test(who_is_writing_at_the_deadline_goes_on),
 		cmocka_unit_test(a_rank_that_came_and_dies),
-		cmocka_unit_test(a_death_is_its_own),
+		cmocka_unit_test(a_death_before_its_commit_ends_it),
+		cmocka_unit_test(so_does_who_aborts_all_of_it),
+		cmocka_unit_test(a_death_after_its_commit_is_its_own),
+		cmocka_unit_test(a_deadline_holds_at_once),
 		cmocka_unit_test(one_share_of_two_ranks),
 		cmocka_unit_test(who_is_under_way_keeps_what_was_decided),
+		cmocka_unit_test(idle_replicas_stop_nobody),
+		cmocka_unit_test(who_lacks_ranges_comes_again),
+		cmocka_unit_test(kept_slots_are_exchanged),
+		cmocka_unit_test(the_refused_wake_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

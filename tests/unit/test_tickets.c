@@ -246,7 +246,7 @@ static int ask_range(struct trial *r, struct actor *a, const struct ticket_range
 
 static void deliver(struct trial *r, uint32_t who, uint32_t n)
 {
-	struct ticket_range range = { FULL, n ? HALF : 0, n ? FULL : HALF, 0 };
+	struct ticket_range range = { FULL, n ? HALF : 0, n ? FULL : HALF, 0, 1 };
 	struct actor *a = &r->actor[who];
 	bool victim = who == r->victim && r->point == (n ? AT_RANGE_1 : AT_RANGE_0);
 	uint64_t could = victim && r->fault == READ_FAILS ? range.from : range.to, all = range.from;
@@ -599,8 +599,52 @@ static void all_ranks_are_answered_alike(void **state)
 	assert_int_equal(start_one(s[1], 3, 9, PAGES, &again, &why), 0); /* it has ended */
 	assert_int_equal(again.raw_prefix_hit_len, 0);
 	assert_false(again.handle_live);
+	assert_int_equal(start_one(s[1], 5, 9, PAGES - 1, &again, &why), -EINVAL); /* and it was asked with something else */
+	assert_non_null(strstr(why.text, "ticket"));
 	for (uint32_t i = 0; i < 2; i++)
 		assert_int_equal(get_release(s[i], 4, &why), 0);
+	close_two(&f, s);
+}
+
+/* A healthy replay has misses and cancels; neither is a failure. */
+static void misses_and_cancels_are_counted_apart(void **state)
+{
+	struct ticket_confirm confirm;
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	for (uint32_t i = 0; i < 2; i++) { /* nothing is there; nobody confirms */
+		get = (struct get_start){ .ticket = { 1 } };
+		assert_int_equal(get_chain(s[i], 1, 99, PAGES, 0, &get, &why), 0);
+		assert_false(get.handle_live);
+	}
+	tickets_run(f.space->tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 1);
+	for (uint32_t i = 0; i < 2; i++) { /* likewise, and all confirm */
+		get = (struct get_start){ .ticket = { 2 } };
+		assert_int_equal(get_chain(s[i], 2, 99, PAGES, 0, &get, &why), 0);
+		assert_int_equal(confirm_one(s[i], 2, FAR, &confirm, &why), i ? 0 : STEP_WAIT);
+		if (!i)
+			ticket_confirm_undo(&confirm);
+	}
+	assert_int_equal(confirm.restored, 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(start_one(s[i], 3, 3, PAGES, &get, &why), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(get_cancel(s[i], 3, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_cancelled, 1);
+	assert_int_equal(start_one(s[0], 4, 4, PAGES, &get, &why), 0); /* its handle ends since nobody uses it */
+	tickets_run(f.space->tickets, clock_now_ns() + 61000000000ull);
+	assert_int_equal(get_cancel(s[0], 4, &why), 0);
+	assert_int_equal(fixture_report(&f).stats.tickets_failed, 1);
+	assert_int_equal(fixture_report(&f).stats.tickets_missed, 2);
+	assert_int_equal(fixture_report(&f).stats.tickets_cancelled, 1);
+	assert_int_equal(fixture_report(&f).stats.tickets_restored, 0);
 	close_two(&f, s);
 }
 
@@ -708,6 +752,58 @@ static void a_part_ends_at_a_boundary(void **state)
 	close_two(&f, s);
 }
 
+/* What was not asked for was not delivered: nobody can resume from it. */
+static void classes_that_were_not_asked_for_are_not_restored(void **state)
+{
+	static const struct {
+		uint32_t mask[2]; /* of a first and a last range, of dense and row */
+		uint64_t restored;
+	} cases[] = { { { 1, 1 }, 0 }, { { 3, 2 }, 0 }, { { 2, 3 }, 0 }, { { 1, 3 }, END }, { { 3, 0 }, END } };
+	struct get_transfer transfer[2];
+	struct ticket_confirm confirm[2];
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct session *s[2];
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	for (uint32_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		uint64_t handle = 10 * (c + 1);
+		uint8_t ticket = (uint8_t)(c + 1);
+
+		for (uint32_t i = 0; i < 2; i++)
+			assert_int_equal(start_one(s[i], handle, ticket, PAGES, &get, &why), 0);
+		for (uint32_t n = 0; n < 2; n++) {
+			uint64_t from = n ? 64 : 0, to = n ? END : 64;
+
+			for (uint32_t i = 0; i < 2; i++) {
+				transfer[i] = (struct get_transfer){ .deadline_ns = FAR, .class_mask = cases[c].mask[n] };
+				assert_int_equal(transfer_run(s[i], handle, handle + 1 + n, END, from, to, offsets[i], PAGES + 1, &transfer[i],
+							      &why), i ? 0 : STEP_WAIT);
+				if (i || n)
+					continue;
+				transfer[1] = (struct get_transfer){ .deadline_ns = FAR, .class_mask = cases[c].mask[n] ^ 3 };
+				if (!transfer[1].class_mask)
+					transfer[1].class_mask = 1;
+				assert_int_equal(transfer_run(s[1], handle, handle + 1, END, from, to, offsets[1], PAGES + 1, &transfer[1],
+							      &why), -EINVAL);
+				assert_non_null(strstr(why.text, "class mask"));
+			}
+			assert_int_equal(get_transfer_step(&transfer[0], &why), 0);
+			assert_int_equal(transfer[0].delivered_len, to);
+			for (uint32_t i = 0; i < 2; i++)
+				assert_int_equal(get_release(s[i], handle + 1 + n, &why), 0);
+		}
+		assert_int_equal(confirm_one(s[0], ticket, FAR, &confirm[0], &why), STEP_WAIT);
+		assert_int_equal(confirm_one(s[1], ticket, FAR, &confirm[1], &why), 0);
+		assert_int_equal(ticket_confirm_step(&confirm[0], &why), 0);
+		assert_int_equal(confirm[0].restored, cases[c].restored);
+		assert_int_equal(confirm[1].restored, cases[c].restored);
+	}
+	close_two(&f, s);
+}
+
 static void a_death_ends_the_wait_of_the_others(void **state)
 {
 	struct get_transfer transfer;
@@ -757,6 +853,69 @@ static void a_death_after_the_report_counts(void **state)
 	assert_int_equal(confirm_one(s[0], 9, FAR, &confirm, &why), 0);
 	assert_int_equal(confirm.restored, 0);
 	assert_int_equal(get_cancel(s[0], 2, &why), 0);
+	close_two(&f, s);
+}
+
+static const struct session_ticket *told_of(struct fixture *f, const struct session *s)
+{
+	static struct session_info info;
+
+	assert_int_equal(session_info(f->host, s->number, &info), 0);
+	return info.tickets == 1 ? &info.ticket[0] : NULL;
+}
+
+/* Who waits for whom, as sessions/<number> has it. */
+static void sessions_tell_where_they_wait(void **state)
+{
+	struct get_transfer transfer[2];
+	struct ticket_confirm confirm[2];
+	const struct session_ticket *told;
+	struct session *s[2], *scheduler;
+	struct why why = WHY_INIT;
+	struct get_start get;
+	struct fixture f;
+
+	(void)state;
+	open_two(&f, s);
+	scheduler = fixture_session(&f, SESSION_RANK_NONE);
+	assert_null(told_of(&f, s[0]));
+	assert_int_equal(start_one(scheduler, 2, 9, PAGES, &get, &why), 0);
+	assert_int_equal(start_one(s[0], 2, 9, PAGES, &get, &why), 0);
+	assert_null(told_of(&f, s[1]));
+	for (uint32_t i = 0; i < 2; i++) {
+		told = told_of(&f, i ? scheduler : s[0]);
+		assert_non_null(told);
+		assert_int_equal(told->id[0], 9);
+		assert_int_equal(told->gate, SESSION_TICKET_STARTED);
+		assert_int_equal(told->came, 1);
+		assert_int_equal(told->world, 2);
+		assert_int_equal(told->lacks, 1);
+	}
+	assert_int_equal(start_one(s[1], 2, 9, PAGES, &get, &why), 0);
+	assert_int_equal(told_of(&f, s[1])->lacks, SESSION_RANK_NONE);
+	assert_int_equal(transfer_one(s[1], 1, 2, 4, 0, END, FAR, &transfer[1], &why), STEP_WAIT);
+	told = told_of(&f, s[1]);
+	assert_int_equal(told->gate, SESSION_TICKET_DELIVERS);
+	assert_int_equal(told->from, 0);
+	assert_int_equal(told->to, END);
+	assert_int_equal(told->came, 1);
+	assert_int_equal(told->lacks, 0);
+	assert_int_equal(told_of(&f, s[0])->gate, SESSION_TICKET_STARTED);
+	assert_int_equal(transfer_one(s[0], 0, 2, 4, 0, END, FAR, &transfer[0], &why), 0);
+	assert_int_equal(get_transfer_step(&transfer[1], &why), 0);
+	assert_int_equal(confirm_one(s[0], 9, FAR, &confirm[0], &why), STEP_WAIT);
+	told = told_of(&f, s[0]);
+	assert_int_equal(told->gate, SESSION_TICKET_CONFIRMS);
+	assert_int_equal(told->came, 1);
+	assert_int_equal(told->lacks, 1);
+	assert_int_equal(confirm_one(s[1], 9, FAR, &confirm[1], &why), 0);
+	assert_int_equal(ticket_confirm_step(&confirm[0], &why), 0);
+	assert_null(told_of(&f, s[0]));
+	assert_int_equal(get_cancel(scheduler, 2, &why), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(get_release(s[i], 4, &why), 0);
+	session_release(scheduler);
+	session_unref(&scheduler);
 	close_two(&f, s);
 }
 
@@ -905,11 +1064,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_order_and_every_fault),
 		cmocka_unit_test(all_ranks_are_answered_alike),
+		cmocka_unit_test(misses_and_cancels_are_counted_apart),
 		cmocka_unit_test(ranges_pass_one_after_another),
 		cmocka_unit_test(a_part_with_a_row_is_nothing),
 		cmocka_unit_test(a_part_ends_at_a_boundary),
+		cmocka_unit_test(classes_that_were_not_asked_for_are_not_restored),
 		cmocka_unit_test(a_death_ends_the_wait_of_the_others),
 		cmocka_unit_test(a_death_after_the_report_counts),
+		cmocka_unit_test(sessions_tell_where_they_wait),
 		cmocka_unit_test(gates_have_deadlines),
 		cmocka_unit_test(confirm_knows_whom_it_asks),
 		cmocka_unit_test(what_is_left_alone_is_forgotten),
