@@ -251,6 +251,8 @@ void link_adopt_any(struct index *index, uint32_t record, uint32_t page, const s
 	uint32_t before = link_cut(index, zero);
 
 	attach(index, zero, parent, at);
+	link_move_children(index, zero, parent, at); /* the page is what their parent key names now */
+	candidate_consider(index, zero);
 	if (before != INDEX_NONE)
 		candidate_consider(index, before);
 }

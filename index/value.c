@@ -139,11 +139,26 @@ void index_settle(struct index *index, uint32_t entry)
 		record_review(index, record_number(index, r), NULL);
 }
 
-/* Does the place have to keep its name when its last value goes? */
-static bool name_needed(const struct record *r, uint32_t page, bool hidden)
+/* Has the record a row that another group than @group put, or that stands already? */
+static bool row_of_others(const struct index *index, const struct record *r, uint32_t group)
 {
-	if (r->state != RECORD_LIVE || hidden) /* an abort: children become orphans */
+	const uint32_t *words = block_row(index, r);
+
+	if (!(r->flags & RECORD_FLAG_ROW))
 		return false;
+	for (uint32_t i = 0; i < index->row_columns; i++)
+		if (word_is_value(words[i]) && index->tables->entries[words[i] & WORD_ENTRY].group != group)
+			return true;
+	return false;
+}
+
+/* Does the place have to keep its name when its last value, of @group while that is prepared, goes? */
+static bool name_needed(const struct index *index, const struct record *r, uint32_t page, uint32_t group)
+{
+	if (record_hidden(index, r))
+		return false;
+	if (r->state != RECORD_LIVE) /* an abort: children become orphans, but what is another's stays where it is */
+		return page != INDEX_PAGE_ROW && r->state == RECORD_FILLING && row_of_others(index, r, group);
 	if (page == INDEX_PAGE_ROW)
 		return record_is_zero(r) && r->children > 0;
 	return page + 1u < r->pages || r->tail_children > 0 || r->flags & RECORD_FLAG_ROW;
@@ -168,7 +183,7 @@ void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index
 	else if (committed)
 		loss_value(index, r);
 
-	if (last && name_needed(r, page, record_hidden(index, r)))
+	if (last && name_needed(index, r, page, e->group))
 		hollow = hollow_make(index, record, page, &e->key);
 	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
 	if (last && hollow == INDEX_NONE) {
