@@ -18,6 +18,13 @@ void merge_begin(struct merger *m, const struct spans *spans, merge_batch batch,
 	m->count = 0;
 	m->bytes = 0;
 	m->wall = 0;
+	merge_limit(m, MERGE_MAX_BYTES, MERGE_MAX_BYTES);
+}
+
+void merge_limit(struct merger *m, uint64_t first, uint64_t most)
+{
+	m->limit = first;
+	m->most = most;
 }
 
 int merge_end(struct merger *m)
@@ -26,6 +33,7 @@ int merge_end(struct merger *m)
 
 	m->count = 0;
 	m->bytes = 0;
+	m->limit = least(2 * m->limit, m->most);
 	return r;
 }
 
@@ -36,13 +44,13 @@ int merge_add(struct merger *m, uint64_t device, uint64_t host, uint64_t bytes)
 		uint64_t piece;
 		int r;
 
-		if (m->bytes == MERGE_MAX_BYTES) {
+		if (m->bytes == m->limit) {
 			r = merge_end(m);
 			if (r)
 				return r;
 			last = NULL;
 		}
-		piece = least(bytes, MERGE_MAX_BYTES - m->bytes);
+		piece = least(bytes, m->limit - m->bytes);
 		if (last && last->device + last->bytes == device && last->host + last->bytes == host && host < m->wall) {
 			piece = least(piece, m->wall - host);
 			last->bytes += piece;
@@ -51,7 +59,7 @@ int merge_add(struct merger *m, uint64_t device, uint64_t host, uint64_t bytes)
 				r = merge_end(m);
 				if (r)
 					return r;
-				piece = least(bytes, MERGE_MAX_BYTES);
+				piece = least(bytes, m->limit);
 			}
 			m->wall = spans_end(m->spans, host, &m->at);
 			piece = least(piece, m->wall - host);

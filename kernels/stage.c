@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling slots. A slot's copies are one batch: at most MERGE_MAX_ENTRIES, and a slot is smaller than a batch may be.
+ * Filling slots. A slot's copies are MERGE_MAX_ENTRIES at most, and one batch where a batch may be as large as a slot.
  */
 #include "kernels/stage.h"
 
-_Static_assert(STAGE_RING_BYTES / 2 <= MERGE_MAX_BYTES, "a slot is one batch");
-_Static_assert(STAGE_RING_BYTES / STAGE_MAX_SLOTS >= SHAPE_MAX_SPAN, "a value of several columns fits");
+_Static_assert(STAGE_RING_BYTES / 2 / STAGE_MAX_SLOTS >= STAGE_SLOT_BYTES, "a value of several columns fits");
 
 uint32_t stage_stretches(const struct gpu_rect *rect, uint64_t gap, struct stretch *to)
 {
@@ -34,9 +33,14 @@ static uint64_t high_of(const struct gpu_rect *rect)
 	return last->offset + last->bytes;
 }
 
+uint64_t stage_span(const struct gpu_rect *rect)
+{
+	return high_of(rect) - low_of(rect);
+}
+
 bool stage_fits(const struct gpu_rect *rect, uint64_t bytes)
 {
-	return high_of(rect) - low_of(rect) <= bytes - 16;
+	return stage_span(rect) <= bytes - 16;
 }
 
 uint32_t stage_max_rows(const struct gpu_rect *rect)

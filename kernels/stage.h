@@ -12,8 +12,9 @@
 #include "kernels/merge.h"
 #include "kernels/shape.h"
 
-#define STAGE_RING_BYTES (59ull << 19)                 /* data of each direction, cut into slots: 29.5 MiB */
-#define STAGE_MAX_SLOTS 4u                             /* each takes a value whole: SHAPE_MAX_SPAN */
+#define STAGE_RING_BYTES (59ull << 20)                 /* data of both directions, cut into slots */
+#define STAGE_MAX_SLOTS 4u                             /* of a direction */
+#define STAGE_SLOT_BYTES (SHAPE_MAX_SPAN + 4096)       /* the smallest one: it takes a value whole */
 #define STAGE_COLUMN_BYTES (SHAPE_MAX_COLUMNS * 56u)   /* tables of a slot */
 #define STAGE_ROW_BYTES (160u << 10)
 #define STAGE_TABLE_BYTES (STAGE_COLUMN_BYTES + STAGE_ROW_BYTES)
@@ -26,6 +27,9 @@ struct stretch {
 
 /* The stretches of @rect, at most column_count of them, to @to; those with at most @gap bytes between them are joined. Their number. */
 uint32_t stage_stretches(const struct gpu_rect *rect, uint64_t gap, struct stretch *to);
+
+/* Bytes from the first one of a value that @rect touches to the last. */
+uint64_t stage_span(const struct gpu_rect *rect);
 
 /* Can it pass through a slot of @bytes at all? */
 bool stage_fits(const struct gpu_rect *rect, uint64_t bytes);

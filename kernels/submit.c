@@ -26,7 +26,7 @@
 
 /* ---- what a channel has ------------------------------------------------------------------------------------------- */
 
-_Static_assert(2 * STAGE_RING_BYTES + 2 * (STAGE_MAX_SLOTS + URGENT_SLOTS) * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
+_Static_assert(STAGE_RING_BYTES + 2 * (STAGE_MAX_SLOTS + URGENT_SLOTS) * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
 	"what the header promises");
 
 struct backend_needs channels_need(void)
@@ -65,16 +65,18 @@ int channel_init(struct channel *c, struct pfs_gpu *gpu, enum channel_number num
 		[CHANNEL_OUT_URGENT] = {LANE_OUT_URGENT, LANE_OUT_URGENT, LANE_OUT_URGENT},
 	};
 	const struct gpu_tuning *tuning = &gpu->tuning;
+	uint64_t ring;
 
 	c->gpu = gpu;
 	c->to_device = number == CHANNEL_IN || number == CHANNEL_IN_URGENT;
+	ring = c->to_device ? tuning->in_bytes : STAGE_RING_BYTES - tuning->in_bytes;
 	c->urgent = number >= CHANNEL_IN_URGENT;
 	memcpy(c->copies, lanes[number], sizeof(c->copies));
 	c->kernels = lanes[number][COPY_LANES];
 	c->last = c->to_device ? c->kernels : c->copies[0];
 	c->copy_lanes = c->urgent ? 1 : tuning->copy_lanes;
 	c->slot_count = c->urgent ? URGENT_SLOTS : tuning->slots;
-	c->slot_bytes = STAGE_RING_BYTES / tuning->slots / 4096 * 4096;
+	c->slot_bytes = ring / tuning->slots / 4096 * 4096;
 	c->mirror_count = tuning->ahead;
 	for (uint32_t i = 0; i < c->slot_count; i++) {
 		c->slots[i].data = *staging;
@@ -148,6 +150,8 @@ struct job {
 	struct rect_measure measure;
 	uint64_t number;
 	uint32_t copy; /* which of the copy lanes is used now */
+	bool first, last; /* rectangle of the operation */
+	struct gpu_entry ride; /* tables that go with the next batch; 0 bytes: none */
 };
 
 /* @lane is about to touch pages. */
@@ -171,6 +175,12 @@ static void next_copy_lane(struct job *j)
 	j->copy = j->c->next_copy++ % j->c->copy_lanes;
 }
 
+static void begun(struct job *j)
+{
+	if (!j->op->moments[OP_FIRST])
+		work_moment(j->op, OP_FIRST);
+}
+
 /* A batch for the copy lane of now, behind what the other one was given where they take turns. */
 static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t count)
 {
@@ -179,8 +189,13 @@ static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t c
 	bool turns = c->gpu->tuning.turns && c->copy_lanes > 1;
 	int r = turns ? j->b->ops->event_wait(j->b, copy_lane(j), c->passed[!j->copy]) : 0;
 
+	if (j->ride.bytes && count < MERGE_MAX_ENTRIES) {
+		c->merger->entries[count++] = j->ride;
+		j->ride.bytes = 0;
+	}
 	if (!r)
 		r = j->b->ops->copy(j->b, copy_lane(j), c->to_device, entries, count);
+	begun(j);
 	if (!r && turns)
 		r = j->b->ops->event_record(j->b, copy_lane(j), c->passed[j->copy]);
 	return r;
@@ -202,6 +217,7 @@ static int submit_batched(struct job *j)
 	int r;
 
 	merge_begin(j->c->merger, &j->op->spans, copy_batch_of_pages, j);
+	merge_limit(j->c->merger, j->first ? j->c->gpu->tuning.first_batch : j->c->gpu->tuning.batch_bytes, j->c->gpu->tuning.batch_bytes);
 	r = merge_rect(j->c->merger, &j->rect);
 	return r ? r : merge_end(j->c->merger);
 }
@@ -215,9 +231,10 @@ static int take_mirror(struct job *j, struct mirror **ret)
 	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
 }
 
-/* Has the tables of rows first..first+count-1 uploaded, @values standing for them. *ret: the rectangle as kernels see it. */
-static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
-	struct gpu_rect *ret)
+/* Writes the tables of rows first..first+count-1 to a mirror, @values standing for them. *ret: the rectangle as kernels see it; *copy:
+ * what is to be copied to the device. */
+static int write_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
+	struct gpu_rect *ret, struct mirror **mirror, struct gpu_entry *copy)
 {
 	size_t columns = j->rect.column_count * sizeof(struct gpu_column), addresses = count * sizeof(uint64_t);
 	size_t pages = (size_t)count * j->rect.pages_per_value * sizeof(uint32_t);
@@ -232,17 +249,30 @@ static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint3
 	memcpy(m->tables + columns, values, addresses);
 	memcpy(m->tables + columns + addresses, j->rect.pages + (size_t)first * j->rect.pages_per_value, pages);
 	m->used = true;
-	r = j->b->ops->upload(j->b, j->c->kernels, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
-		(known ? 0 : columns) + addresses + pages);
-	if (!r)
-		r = j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
+	*mirror = m;
+	*copy = (struct gpu_entry){slot->tables + (known ? columns : 0), (uintptr_t)m->tables + (known ? columns : 0),
+		(known ? 0 : columns) + addresses + pages};
 	slot->columns_of = j->number;
 	*ret = j->rect;
 	ret->columns = (const void *)(uintptr_t)slot->tables;
 	ret->values = (const void *)(uintptr_t)(slot->tables + columns);
 	ret->pages = (const void *)(uintptr_t)(slot->tables + columns + addresses);
 	ret->row_count = count;
-	return r;
+	return 0;
+}
+
+/* The same, and has the kernels' lane carry them up. */
+static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
+	struct gpu_rect *ret)
+{
+	struct mirror *m;
+	struct gpu_entry copy;
+	int r = write_tables(j, slot, first, count, values, ret, &m, &copy);
+
+	if (!r)
+		r = j->b->ops->upload(j->b, j->c->kernels, copy.device, (const void *)(uintptr_t)copy.host, copy.bytes);
+	begun(j);
+	return r ? r : j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
 }
 
 static int submit_across(struct job *j, enum gpu_kernel kernel)
@@ -279,6 +309,7 @@ static int turn_copy(struct turn *t)
 	int r;
 
 	merge_begin(c->merger, &t->j->op->spans, copy_batch, t->j);
+	merge_limit(c->merger, c->gpu->tuning.batch_bytes, c->gpu->tuning.batch_bytes);
 	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
 	return r ? r : merge_end(c->merger);
 }
@@ -305,16 +336,37 @@ static int step_ends(struct turn *t, enum lane lane, struct gpu_event *event, en
 	return r || lane == next ? r : b->ops->event_wait(b, next, event);
 }
 
-static int turn_in(struct turn *t)
+/* Tables and data in one batch, if it has room for one more. */
+static int turn_copy_with_tables(struct turn *t)
 {
-	struct channel *c = t->j->c;
-	enum lane copies = copy_lane(t->j);
-	int r = t->j->b->ops->event_wait(t->j->b, copies, t->slot->empty);
+	struct job *j = t->j;
+	struct mirror *m;
+	int r = write_tables(j, t->slot, t->first, t->count, j->c->stand_ins, &t->rect, &m, &j->ride);
 
 	if (!r)
 		r = turn_copy(t);
+	if (!r && j->ride.bytes)
+		r = j->b->ops->copy(j->b, copy_lane(j), true, &j->ride, 1);
+	j->ride.bytes = 0;
+	return r ? r : j->b->ops->event_record(j->b, copy_lane(j), m->uploaded);
+}
+
+static int turn_copy_and_tables(struct turn *t)
+{
+	int r = turn_copy(t);
+
+	return r ? r : turn_tables(t);
+}
+
+static int turn_in(struct turn *t)
+{
+	struct channel *c = t->j->c;
+	struct backend *b = t->j->b;
+	enum lane copies = copy_lane(t->j);
+	int r = c->gpu->tuning.paced ? b->ops->event_finish(b, t->slot->empty) : b->ops->event_wait(b, copies, t->slot->empty);
+
 	if (!r)
-		r = turn_tables(t);
+		r = c->gpu->tuning.tables_ride ? turn_copy_with_tables(t) : turn_copy_and_tables(t);
 	if (!r)
 		r = step_ends(t, copies, t->slot->full, c->kernels);
 	if (!r)
@@ -339,6 +391,20 @@ static int turn_out(struct turn *t)
 	return r ? r : step_ends(t, copies, t->slot->empty, copies);
 }
 
+/* Bytes of the slot that the next turn fills. */
+static uint64_t turn_bytes(const struct turn *t)
+{
+	const struct job *j = t->j;
+	uint64_t edge = j->c->gpu->tuning.edge, bytes = j->c->slot_bytes, span = stage_span(&j->rect) + 16;
+	uint64_t rest = (j->rect.row_count - t->first) * span;
+
+	if (edge < span || rest <= 2 * edge)
+		return bytes;
+	if (j->c->to_device)
+		return j->last && rest <= bytes ? rest - edge : bytes;
+	return j->first && t->first == 0 ? edge : bytes;
+}
+
 static int submit_staged(struct job *j)
 {
 	struct channel *c = j->c;
@@ -348,7 +414,7 @@ static int submit_staged(struct job *j)
 	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);
 	while (t.first < j->rect.row_count && !r) {
 		t.slot = &c->slots[c->next_slot++ % c->slot_count];
-		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, c->slot_bytes, t.gap, c->stand_ins);
+		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, turn_bytes(&t), t.gap, c->stand_ins);
 		next_copy_lane(j);
 		assert(t.count > 0);
 		r = c->to_device ? turn_in(&t) : turn_out(&t);
@@ -427,6 +493,8 @@ int submit_op(struct channel *c, struct pfs_gpu_op *op)
 		j.rect = shape_rect(s, i);
 		j.measure = rect_measure(&j.rect);
 		j.number = ++c->rects;
+		j.first = i == 0;
+		j.last = i + 1 == s->rect_count;
 		r = submit_rect(&j);
 		if (!r && (i + 1 == s->rect_count || s->rects[i + 1].part != s->rects[i].part))
 			r = end_part(&j, s->rects[i].part);

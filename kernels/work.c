@@ -23,6 +23,11 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+void work_moment(struct pfs_gpu_op *op, enum op_moment moment)
+{
+	op->moments[moment] = now_ns(CLOCK_MONOTONIC);
+}
+
 uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms)
 {
 	return now_ns(CLOCK_MONOTONIC) + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
@@ -170,8 +175,11 @@ static void carry(struct channel *c, struct pfs_gpu_op *op)
 {
 	struct pfs_gpu *gpu = c->gpu;
 	uint64_t began = now_ns(CLOCK_THREAD_CPUTIME_ID);
-	int r = submit_op(c, op);
+	int r;
 
+	work_moment(op, OP_TAKEN);
+	r = submit_op(c, op);
+	work_moment(op, OP_SUBMITTED);
 	if (r)
 		drain(c);
 	pthread_mutex_lock(&gpu->lock);
@@ -214,6 +222,7 @@ static int finish(struct channel *c, struct pfs_gpu_op *op)
 	struct backend *b = c->gpu->backend;
 	int r = b->ops->event_finish(b, op->events[op->shape->part_count - 1]);
 
+	work_moment(op, OP_REACHED);
 	if (r) /* CUDA's errors of work are sticky */
 		note_lost(c->gpu);
 	return r;
@@ -334,9 +343,11 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	op->channel = c;
 	op->forced = forced;
 	op->after = copy->after;
+	work_moment(op, OP_STARTED);
 	r = op_make(gpu, copy, op);
 	if (!r)
 		r = registry_claim(&gpu->registry, copy->values, copy->count, pool_value_bytes(copy->pool), !to_device, &op->spans);
+	work_moment(op, OP_QUEUED);
 	pthread_mutex_lock(&gpu->lock);
 	if (!r)
 		r = admit(gpu);

@@ -25,9 +25,17 @@
 
 #define COPY_LANES 2u /* of a channel at most */
 
+#define BATCH_MAX_BYTES (32ull << 20) /* that a tuning may ask for */
+
 /* How the ring is used. The library has one answer (tuning_init); benchmarks and tests try others. */
 struct gpu_tuning {
-	uint32_t slots;           /* that a direction's half of the ring is cut into: 2..STAGE_MAX_SLOTS */
+	uint64_t in_bytes;        /* of STAGE_RING_BYTES, for the way to the device; the rest is for the way back */
+	uint32_t slots;           /* that a direction's share of the ring is cut into: 2..STAGE_MAX_SLOTS, of STAGE_SLOT_BYTES at least */
+	uint64_t batch_bytes;     /* of a batch at most: 1 MiB..BATCH_MAX_BYTES */
+	uint64_t first_batch;     /* of the first batch of copies that do not pass the ring; the following ones double */
+	uint64_t edge;            /* of the turn whose kernel nothing hides: the last one to the device, the first one back; 0: a slot */
+	bool tables_ride;         /* tables go to the device as one more copy of a slot's batch, not by a kernel */
+	bool paced;               /* who submits waits until a slot is empty, not the lane of its copies */
 	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
 	bool turns;               /* a lane's copies wait for those given to the other one before */
 	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
@@ -89,6 +97,17 @@ enum channel_number {
 	CHANNELS,
 };
 
+/* What benchmarks ask where the time has gone for. */
+enum op_moment {
+	OP_STARTED,   /* called */
+	OP_QUEUED,    /* checked */
+	OP_TAKEN,     /* by who submits */
+	OP_FIRST,     /* copy or kernel was submitted */
+	OP_SUBMITTED, /* all were */
+	OP_REACHED,   /* the reaper is told of the last event */
+	OP_MOMENTS,
+};
+
 /* The last to end tells. */
 typedef void (*op_ended)(void *context, int error);
 
@@ -100,6 +119,7 @@ struct pfs_gpu_op {
 	int forced; /* enum gpu_path, or -1 */
 	struct gpu_event **events; /* [part_count] */
 	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
+	uint64_t moments[OP_MOMENTS]; /* CLOCK_MONOTONIC; whoever has the operation then */
 
 	/* gpu->lock */
 	struct pfs_gpu_op *next; /* in a queue */
@@ -149,6 +169,7 @@ int submit_drain(struct channel *channel);
 /* pfs_gpu_scatter and pfs_gpu_gather, with a path of the caller's choice (@forced, or -1), which is not taken where it is
  * impossible. */
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret);
+void work_moment(struct pfs_gpu_op *op, enum op_moment moment);
 /* The event of the next part is recorded. */
 void work_recorded(struct pfs_gpu_op *op);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */

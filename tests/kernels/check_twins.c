@@ -3,9 +3,10 @@
  * On a GPU: what kernels and copies make of random copies, on each path, against a loop over bytes; all memory is compared. With
  * `ref` in its place it checks itself. Exits with 77 where there is no GPU, and says why.
  *
- *   check_twins [ref|cuda] [COPIES] [small] [turns]    SEED=number in the environment
+ *   check_twins [ref|cuda] [COPIES] [small] [turns] [ride] [paced] [edges]    SEED=number in the environment
  *
- * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu.
+ * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu: tables ride with the
+ * data, slots are filled when they are empty, and the ring is cut unevenly, with small first and last turns.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -352,6 +353,14 @@ int main(int argc, char **argv)
 
 	tuning_init(&tuning);
 	tuning.turns |= told(argc, argv, "turns");
+	tuning.tables_ride |= told(argc, argv, "ride");
+	tuning.paced |= told(argc, argv, "paced");
+	if (told(argc, argv, "edges")) {
+		tuning.in_bytes = 40ull << 20;
+		tuning.batch_bytes = 20ull << 20;
+		tuning.first_batch = 65536;
+		tuning.edge = 2ull << 20;
+	}
 	r = open_poisoned(kernels, &tuning);
 	if (r) {
 		pfs_gpu_last_error(why, sizeof(why));

@@ -35,6 +35,12 @@ static int open_lazy(struct pfs_gpu **gpu)
 		t.copy_lanes = 1 + (uint32_t)dice(&d, COPY_LANES);
 		t.turns = dice(&d, 2);
 		t.ahead = 2 + (uint32_t)dice(&d, MIRRORS - 1);
+		t.in_bytes = t.slots * STAGE_SLOT_BYTES + dice(&d, STAGE_RING_BYTES - 2 * t.slots * STAGE_SLOT_BYTES);
+		t.batch_bytes = 1 + dice(&d, BATCH_MAX_BYTES);
+		t.first_batch = 1 + dice(&d, t.batch_bytes);
+		t.edge = dice(&d, 2) * dice(&d, STAGE_SLOT_BYTES);
+		t.tables_ride = dice(&d, 2);
+		t.paced = dice(&d, 2);
 	}
 	return gpu_open_tuned(&backend_lazy, &o, &t, gpu);
 }

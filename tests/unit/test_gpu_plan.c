@@ -113,7 +113,7 @@ static void places(void **state)
 	for (unsigned turn = 0; turn < 300; turn++) {
 		struct gpu_column columns[3] = {0};
 		uint64_t values[200], stand_ins[200], slot = 1ull << 40, gap = dice(&d, 2) ? STAGE_MAX_GAP : 0, span, low,
-			bytes = STAGE_RING_BYTES / (2 + dice(&d, STAGE_MAX_SLOTS - 1));
+			bytes = STAGE_RING_BYTES / 2 / (2 + dice(&d, STAGE_MAX_SLOTS - 1));
 		struct gpu_rect rect = {.columns = columns, .values = values, .column_count = 3, .row_count = 1 + (uint32_t)dice(&d, 200),
 			.pages_per_value = 1};
 		struct stretch stretches[3];
