@@ -23,14 +23,19 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t work_now(void)
+{
+	return now_ns(CLOCK_MONOTONIC);
+}
+
 void work_moment(struct pfs_gpu_op *op, enum op_moment moment)
 {
-	op->moments[moment] = now_ns(CLOCK_MONOTONIC);
+	op->moments[moment] = work_now();
 }
 
 uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms)
 {
-	return now_ns(CLOCK_MONOTONIC) + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
+	return work_now() + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
 }
 
 bool work_news(struct pfs_gpu *gpu, uint64_t deadline_ns)

@@ -169,6 +169,8 @@ int submit_drain(struct channel *channel);
 /* pfs_gpu_scatter and pfs_gpu_gather, with a path of the caller's choice (@forced, or -1), which is not taken where it is
  * impossible. */
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret);
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t work_now(void);
 void work_moment(struct pfs_gpu_op *op, enum op_moment moment);
 /* The event of the next part is recorded. */
 void work_recorded(struct pfs_gpu_op *op);

@@ -22,6 +22,7 @@ struct bench_gpu {
 	bool paths; /* each path by itself, and what users would write */
 	bool times; /* where the time of a copy goes */
 	const char *path; /* that all copies take; NULL: the library's choice */
+	const char *backing; /* that registration is measured with; NULL: each */
 	struct lab *lab;
 	struct pfs_gpu *gpu;
 	uint8_t *host;    /* 2 x bytes of registered memory: a half for each direction */
