@@ -205,6 +205,8 @@ static int drop_piece(struct pfs_gpu *gpu, const struct piece *p)
 		return r;
 	r = registration->foreign ? 0 : gpu->backend->ops->host_unregister(gpu->backend, registration->begin);
 	registry_forget(&gpu->registry, registration);
+	if (r && work_lost(gpu))
+		return -EIO;
 	return r;
 }
 
@@ -216,8 +218,10 @@ static int register_timed(struct pfs_gpu *gpu, struct pieces *pieces, bool read_
 		.context = context};
 	uint64_t steps = 0;
 	char why[512];
-	int r;
+	int r = work_lost(gpu);
 
+	if (r)
+		return r;
 	for (uint32_t i = 0; i < pieces->count; i++) {
 		steps += (pieces->list[i].bytes + MAP_STEP - 1) / MAP_STEP;
 		crew.total += 2 * pieces->list[i].bytes;

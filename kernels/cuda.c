@@ -407,8 +407,11 @@ static void cuda_event_free(struct backend *b, struct gpu_event *event)
 {
 	struct cuda *c = cuda_of(b);
 
-	if (!enter(c))
-		leave(c, c->api->p_cuEventDestroy(event->event), "ending an event");
+	/* The sentence of what went wrong before stays. */
+	if (!c->api->p_cuCtxPushCurrent(c->context)) {
+		c->api->p_cuEventDestroy(event->event);
+		leave(c, CUDA_SUCCESS, NULL);
+	}
 	free(event);
 }
 

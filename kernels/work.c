@@ -305,12 +305,28 @@ static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct 
 }
 
 /* (lock) */
+static int say_lost(const struct pfs_gpu *gpu)
+{
+	return gpu->lost ? gpu_say(EIO, "the device is lost, it has to be opened anew: %s", gpu->why_lost) : 0;
+}
+
+int work_lost(struct pfs_gpu *gpu)
+{
+	int r;
+
+	pthread_mutex_lock(&gpu->lock);
+	r = say_lost(gpu);
+	pthread_mutex_unlock(&gpu->lock);
+	return r;
+}
+
+/* (lock) */
 static int admit(struct pfs_gpu *gpu)
 {
-	if (gpu->lost)
-		return gpu_say(EIO, "the device is lost, it has to be opened anew: %s", gpu->why_lost);
-	gpu->ops++;
-	return 0;
+	int r = say_lost(gpu);
+
+	gpu->ops += r == 0;
+	return r;
 }
 
 /* The caller submits, one at a time. */
@@ -337,6 +353,8 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	struct channel *c;
 	int r = check_copy(copy);
 
+	if (!r)
+		r = work_lost(gpu);
 	if (r)
 		return r;
 	if (copy->flags & PFS_GPU_URGENT)

@@ -177,6 +177,8 @@ void work_recorded(struct pfs_gpu_op *op);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
 bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
 int work_threads_start(struct pfs_gpu *gpu);
+/* -EIO with its sentence where the device is lost, else 0. */
+int work_lost(struct pfs_gpu *gpu);
 /* Waits for all operations, then for the threads. */
 void work_threads_stop(struct pfs_gpu *gpu);
 /* Waits for news until @deadline_ns (CLOCK_MONOTONIC); false: it has passed. With gpu->lock. */

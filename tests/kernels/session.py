@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """All that is to be known of a GPU, in one go and in a given time: checks, a sweep of tunings of the ring, all figures with the best one,
-what the rest of the device feels, checkers. session.py OUT [SECONDS [reserve]]; beside `run` and what carry.sh puts there.
+what the rest of the device feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With
-`reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. What does not fit into the time
-is left out, and said.txt says so."""
+OUT gets twins.txt, faults.txt, register.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt,
+host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
+registration by its parts, faults, a wide sweep, and the rates of the best tuning with their times. What does not fit into the time is left
+out, and said.txt says so."""
 import json
 import os
 import shutil
@@ -19,7 +20,8 @@ OUT = sys.argv[1]
 END = time.monotonic() + float(sys.argv[2] if len(sys.argv) > 2 else 520)
 KERNELS = os.environ.get("PFS_KERNELS", "cuda")
 SIZE = os.environ.get("SESSION_BYTES")  # of all figures, for a try without a GPU
-RESERVE = sys.argv[3:] == ["reserve"]
+RESERVE = "reserve" in sys.argv[3:]
+TUNE = "tune" in sys.argv[3:]
 POOL = "/proc/sys/vm/nr_hugepages"
 PAGES = 7680  # 15 GiB: what bench gpu takes, registers, and gives to a daemon
 
@@ -31,6 +33,37 @@ TUNINGS = [
     "--ring-slots 3 --copy-lanes 2",
     "--ring-slots 2 --copy-lanes 2 --ring-blocks 16",
     "--ring-slots 2 --copy-lanes 2 --turns",
+]
+SIZES = ("4096", "16384", "65536", "262144")
+WIDE_RATES = ",".join("%s_ratio_%s" % (way, size) for size in SIZES for way in ("h2d", "d2h"))
+WIDE_GOALS = {"h2d_ratio_" + size: 0.98 for size in SIZES}
+WIDE_GOALS.update({"d2h_ratio_4096": 0.93, "d2h_ratio_16384": 0.95, "d2h_ratio_65536": 0.97, "d2h_ratio_262144": 0.97})
+LARGE = "--ring-in 40M --batch 20M"
+WIDE = [
+    "",
+    LARGE,
+    LARGE + " --paced",
+    LARGE + " --tables-ride",
+    LARGE + " --paced --tables-ride",
+    LARGE + " --ring-edge 2M",
+    LARGE + " --paced --ring-edge 2M --first-batch 1M",
+    "--ring-in 32M",
+    "--ring-in 36M --batch 18M",
+    "--ring-in 40M",
+    "--ring-in 44M --batch 22M",
+    "--batch 32M --first-batch 1M",
+    "--first-batch 1M",
+    "--paced",
+    "--tables-ride",
+    "--ring-edge 2M",
+    LARGE + " --path staged",
+    LARGE + " --path staged --paced",
+    "--path staged",
+    LARGE + " --ring-blocks 64",
+    LARGE + " --copy-lanes 1",
+    "--ring-slots 3",
+    "--ring-in 37M --ring-slots 3",
+    "--ring-in 24M --ring-slots 3",
 ]
 UPLOADS = ["--ring-slots 2 --copy-lanes 2", "--ring-slots 2 --copy-lanes 2 --turns"]
 BESIDE = ["", "--prefer-overlap"]
@@ -90,7 +123,8 @@ def bench(name, options, limit):
 
 def host():
     with open(os.path.join(OUT, "host.txt"), "w", encoding="utf-8") as f:
-        for words in (["uname", "-a"], ["nproc"], ["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,PERFORMANCE"], ["free", "-m"],
+        for words in (["uname", "-a"], ["nproc"], ["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,PERFORMANCE"], ["free", "-m"], ["lscpu"],
+                      ["sh", "-c", "cat /sys/devices/system/node/node*/meminfo | grep -i -e memtotal -e hugepages"],
                       ["sh", "-c", "cat /sys/kernel/mm/transparent_hugepage/*enabled; ulimit -l"]):
             try:
                 f.write(subprocess.run(words, capture_output=True, text=True, timeout=20, check=False).stdout)
@@ -100,20 +134,46 @@ def host():
             f.write(memory.read())
 
 
-def sweep():
-    """The options that lack least of what is to be reached."""
-    goals = {"h2d_ratio_1168": 0.90, "h2d_ratio_4096": 0.98, "h2d_ratio_16384": 0.98, "h2d_ratio_262144": 0.98, "d2h_ratio_4096": 0.93,
-             "d2h_ratio_32768": 0.97, "d2h_ratio_262144": 0.97}
-    best, least = TUNINGS[0], None
-    for options in TUNINGS:
-        rows = bench("sweep.txt", ["--bytes", "1G", *options.split(), "--figure", RATES], 25)
+def choose(tunings, options, goals, figures, limit, keep=0):
+    """The tuning that lacks least of what is to be reached."""
+    best, least = tunings[0], None
+    for tuning in tunings:
+        if left(keep) < limit:
+            say("left out: the tuning " + tuning)
+            continue
+        rows = bench("sweep.txt", [*options, *tuning.split(), "--figure", figures], limit)
         if not rows or not all(name in rows for name in goals):
             continue
         lack = sum(max(0, goal + 0.002 - rows[name]["value"]) for name, goal in goals.items())
-        say("%s lacks %.4f" % (options, lack))
+        say("%s lacks %.4f: %s" % (tuning, lack, " ".join("%.4f" % rows[name]["value"] for name in goals)))
         if least is None or lack < least - 0.001:
-            best, least = options, lack
+            best, least = tuning, lack
     return best
+
+
+def sweep():
+    goals = {"h2d_ratio_1168": 0.90, "h2d_ratio_4096": 0.98, "h2d_ratio_16384": 0.98, "h2d_ratio_262144": 0.98, "d2h_ratio_4096": 0.93,
+             "d2h_ratio_32768": 0.97, "d2h_ratio_262144": 0.97}
+    return choose(TUNINGS, ["--bytes", "1G"], goals, RATES, 25)
+
+
+def register(backing, *options):
+    bench("register.txt", ["--bytes", "64M", "--register-bytes", "8G", "--figure", "register", "--backing", backing, *options], 90)
+
+
+def faults():
+    run("faults.txt", ["faults.py", HERE, KERNELS], 120)
+
+
+def tune():
+    host()
+    register("hugetlb", "--times")
+    faults()
+    best = choose(WIDE, [], WIDE_GOALS, WIDE_RATES, 20, 65)
+    say("the best tuning: " + best)
+    bench("gpu.txt", ["--times", *best.split(), "--figure", "h2d_ratio,d2h_ratio,duplex,cpu_ms"], left(20))
+    register("thp")
+    register("4k")
 
 
 def checker(tool, limit, *options):
@@ -142,7 +202,10 @@ def main():
     os.makedirs(OUT, exist_ok=True)
     before = set_pages(PAGES) if RESERVE else None
     try:
-        everything()
+        if TUNE:
+            tune()
+        else:
+            everything()
     finally:
         if before is not None:
             set_pages(before)
@@ -153,6 +216,7 @@ def everything():
     run("twins.txt", ["check_twins", KERNELS, "200"], 60)
     run("twins.txt", ["check_twins", KERNELS, "200", "small"], 30)
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
+    faults()
     checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
     checker("racecheck", 30, "--racecheck-report", "all")
     best = sweep()
