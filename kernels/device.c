@@ -64,6 +64,7 @@ void tuning_init(struct gpu_tuning *tuning)
 		.slots = 2,
 		.batch_bytes = MERGE_MAX_BYTES,
 		.first_batch = MERGE_MAX_BYTES,
+		.spin_bytes = 16ull << 20,
 		.copy_lanes = 2,
 		.ahead = MIRRORS,
 		.gap = STAGE_MAX_GAP,

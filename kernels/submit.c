@@ -151,6 +151,7 @@ struct job {
 	uint64_t number;
 	uint32_t copy; /* which of the copy lanes is used now */
 	bool first, last; /* rectangle of the operation */
+	uint64_t left;    /* bytes of the operation that are not submitted yet */
 	struct gpu_entry ride; /* tables that go with the next batch; 0 bytes: none */
 };
 
@@ -201,6 +202,28 @@ static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t c
 	return r;
 }
 
+/* @lane is about to be given copies of @bytes. */
+static int come_closer(struct job *j, enum lane lane, uint64_t bytes)
+{
+	struct pfs_gpu_op *op = j->op;
+	bool last = bytes >= j->left;
+
+	j->left -= last ? j->left : bytes;
+	if (!op->close || op->close_recorded || !last)
+		return 0;
+	op->close_recorded = true;
+	return j->b->ops->event_record(j->b, lane, op->close);
+}
+
+static uint64_t bytes_of(const struct gpu_entry *entries, uint32_t count)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		bytes += entries[i].bytes;
+	return bytes;
+}
+
 /* Each batch goes to the next lane. */
 static int copy_batch_of_pages(void *context, const struct gpu_entry *entries, uint32_t count)
 {
@@ -209,6 +232,8 @@ static int copy_batch_of_pages(void *context, const struct gpu_entry *entries, u
 
 	next_copy_lane(j);
 	r = wait_after(j, copy_lane(j));
+	if (!r)
+		r = come_closer(j, copy_lane(j), bytes_of(entries, count));
 	return r ? r : copy_batch(j, entries, count);
 }
 
@@ -289,6 +314,8 @@ static int submit_across(struct job *j, enum gpu_kernel kernel)
 		r = upload_tables(j, slot, first, count, j->rect.values + first, &rect);
 		if (!r)
 			r = j->b->ops->move(j->b, lane, kernel, j->c->to_device, &rect, &j->measure);
+		if (!r && j->c->gpu->tuning.tables_ride) /* then it is not this lane alone that writes there */
+			r = j->b->ops->event_record(j->b, lane, slot->empty);
 		first += count;
 	}
 	return r;
@@ -310,6 +337,9 @@ static int turn_copy(struct turn *t)
 
 	merge_begin(c->merger, &t->j->op->spans, copy_batch, t->j);
 	merge_limit(c->merger, c->gpu->tuning.batch_bytes, c->gpu->tuning.batch_bytes);
+	r = come_closer(t->j, copy_lane(t->j), t->j->measure.bytes / t->j->rect.row_count * t->count);
+	if (r)
+		return r;
 	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
 	return r ? r : merge_end(c->merger);
 }
@@ -485,7 +515,7 @@ static int end_part(struct job *j, uint32_t part)
 
 int submit_op(struct channel *c, struct pfs_gpu_op *op)
 {
-	struct job j = {.c = c, .b = c->gpu->backend, .op = op};
+	struct job j = {.c = c, .b = c->gpu->backend, .op = op, .left = op->shape->bytes};
 	const struct shape *s = op->shape;
 	int r = 0;
 

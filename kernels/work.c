@@ -54,6 +54,8 @@ static void op_free(struct pfs_gpu_op *op)
 	for (uint32_t i = 0; op->events && op->shape && i < op->shape->part_count; i++)
 		if (op->events[i])
 			b->ops->event_free(b, op->events[i]);
+	if (op->close)
+		b->ops->event_free(b, op->close);
 	free(op->events);
 	shape_free(op->shape);
 	free(op);
@@ -89,7 +91,7 @@ static void op_end(struct pfs_gpu_op *op, int error)
 	registry_release(&gpu->registry, &op->spans);
 	pthread_mutex_lock(&gpu->lock);
 	note_end(op, error);
-	op->done = true;
+	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
 	ended = op->ended;
 	context = op->ended_context;
 	let_go = op->let_go;
@@ -138,7 +140,7 @@ bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context)
 static void push(struct pfs_gpu_op *op, struct pfs_gpu_op ***end)
 {
 	op->next = NULL;
-	**end = op;
+	__atomic_store_n(*end, op, __ATOMIC_RELEASE);
 	*end = &op->next;
 }
 
@@ -148,7 +150,7 @@ static struct pfs_gpu_op *pop(struct pfs_gpu_op **queue, struct pfs_gpu_op ***en
 	struct pfs_gpu_op *op = *queue;
 
 	if (op) {
-		*queue = op->next;
+		__atomic_store_n(queue, op->next, __ATOMIC_RELEASE);
 		if (!op->next)
 			*end = queue;
 	}
@@ -198,14 +200,30 @@ static void carry(struct channel *c, struct pfs_gpu_op *op)
 		op_end(op, r);
 }
 
+/* While an operation is being checked, and is not queued yet: a thread that is awake takes it at once. */
+static void look_for_coming(struct channel *c)
+{
+	uint64_t until = work_now() + c->gpu->tuning.spin_us * 1000ull;
+
+	while (__atomic_load_n(&c->coming, __ATOMIC_ACQUIRE) && !__atomic_load_n(&c->queue, __ATOMIC_ACQUIRE) && work_now() < until)
+		;
+}
+
 /* The next of a queue; waits for it. NULL: the device is being closed, and none is left. Without the lock. */
 static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op **queue, struct pfs_gpu_op ***end)
 {
+	bool looks = queue == &c->queue && c->gpu->tuning.spin_us;
 	struct pfs_gpu_op *op;
 
 	pthread_mutex_lock(&c->gpu->lock);
-	while (!(op = pop(queue, end)) && !c->gpu->closing)
+	while (!(op = pop(queue, end)) && !c->gpu->closing) {
 		pthread_cond_wait(&c->work, &c->gpu->lock);
+		if (!looks || c->queue)
+			continue;
+		pthread_mutex_unlock(&c->gpu->lock);
+		look_for_coming(c);
+		pthread_mutex_lock(&c->gpu->lock);
+	}
 	pthread_mutex_unlock(&c->gpu->lock);
 	return op;
 }
@@ -222,11 +240,35 @@ static void *submitter_main(void *context)
 	return NULL;
 }
 
+/* 1: @last is reached. 0: it is still to come, and sleeping is cheaper. */
+static int look_for_end(struct channel *c, struct pfs_gpu_op *op, struct gpu_event *last)
+{
+	struct backend *b = c->gpu->backend;
+	int r = b->ops->event_finish(b, op->close);
+	uint64_t until = work_now() + c->gpu->tuning.spin_us * 1000ull;
+
+	pthread_mutex_lock(&c->gpu->lock);
+	op->is_close = true;
+	pthread_cond_broadcast(&c->gpu->news);
+	pthread_mutex_unlock(&c->gpu->lock);
+	while (!r && !(r = b->ops->event_reached(b, last)) && work_now() < until)
+		;
+	return r;
+}
+
 static int finish(struct channel *c, struct pfs_gpu_op *op)
 {
 	struct backend *b = c->gpu->backend;
-	int r = b->ops->event_finish(b, op->events[op->shape->part_count - 1]);
+	struct gpu_event *last = op->events[op->shape->part_count - 1];
+	int r = op->close_recorded ? look_for_end(c, op, last) : 0;
 
+	if (r <= 0) {
+		int s = b->ops->event_finish(b, last);
+
+		r = r ? r : s;
+	} else {
+		r = 0;
+	}
 	work_moment(op, OP_REACHED);
 	if (r) /* CUDA's errors of work are sticky */
 		note_lost(c->gpu);
@@ -301,6 +343,8 @@ static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct 
 		return gpu_say(ENOMEM, "no memory for %u events", op->shape->part_count);
 	for (uint32_t i = 0; i < op->shape->part_count && !r; i++)
 		r = b->ops->event_new(b, &op->events[i]);
+	if (!r && gpu->tuning.spin_us && op->shape->bytes >= gpu->tuning.spin_bytes)
+		r = b->ops->event_new(b, &op->close);
 	return r;
 }
 
@@ -346,6 +390,19 @@ static void carry_urgent(struct channel *c, struct pfs_gpu_op *op)
 	pthread_mutex_unlock(&gpu->lock);
 }
 
+/* One operation more or less is being checked. */
+static void note_coming(struct channel *c, int more)
+{
+	if (c->urgent || !c->gpu->tuning.spin_us)
+		return;
+	__atomic_add_fetch(&c->coming, more, __ATOMIC_ACQ_REL);
+	if (more < 0)
+		return;
+	pthread_mutex_lock(&c->gpu->lock);
+	pthread_cond_broadcast(&c->work);
+	pthread_mutex_unlock(&c->gpu->lock);
+}
+
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret)
 {
 	enum channel_number number = to_device ? CHANNEL_IN : CHANNEL_OUT;
@@ -363,6 +420,7 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	op = calloc(1, sizeof(*op));
 	if (!op)
 		return gpu_say(ENOMEM, "no memory for an operation");
+	note_coming(c, 1);
 	op->channel = c;
 	op->forced = forced;
 	op->after = copy->after;
@@ -379,6 +437,7 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 		pthread_cond_broadcast(&c->work);
 	}
 	pthread_mutex_unlock(&gpu->lock);
+	note_coming(c, -1);
 	if (r) {
 		registry_release(&gpu->registry, &op->spans);
 		op_free(op);
@@ -408,16 +467,35 @@ static int outcome(const struct pfs_gpu_op *op)
 	return op->error ? gpu_say(-op->error, "%s", op->why) : 0;
 }
 
+/* It is about to be done. */
+static void look_for_done(const struct pfs_gpu_op *op, uint64_t deadline_ns)
+{
+	uint64_t until = work_now() + op->channel->gpu->tuning.spin_us * 1000ull;
+
+	if (until > deadline_ns)
+		until = deadline_ns;
+	while (!__atomic_load_n(&op->done, __ATOMIC_ACQUIRE) && work_now() < until)
+		;
+}
+
 int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
 {
 	struct pfs_gpu *gpu = op->channel->gpu;
 	uint64_t until = work_deadline(gpu, deadline_ms);
-	bool in_time = true;
+	bool in_time = true, looked = false;
 	int r;
 
 	pthread_mutex_lock(&gpu->lock);
-	while (!op->done && in_time)
-		in_time = work_news(gpu, until);
+	while (!op->done && in_time) {
+		if (!op->is_close || looked) {
+			in_time = work_news(gpu, until);
+			continue;
+		}
+		looked = true;
+		pthread_mutex_unlock(&gpu->lock);
+		look_for_done(op, until);
+		pthread_mutex_lock(&gpu->lock);
+	}
 	r = op->done ? outcome(op) : gpu_say(ETIMEDOUT, "a copy of %llu bytes is still under way", (unsigned long long)op->shape->bytes);
 	pthread_mutex_unlock(&gpu->lock);
 	return r;

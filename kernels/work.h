@@ -36,6 +36,8 @@ struct gpu_tuning {
 	uint64_t edge;            /* of the turn whose kernel nothing hides: the last one to the device, the first one back; 0: a slot */
 	bool tables_ride;         /* tables go to the device as one more copy of a slot's batch, not by a kernel */
 	bool paced;               /* who submits waits until a slot is empty, not the lane of its copies */
+	uint32_t spin_us;         /* that threads look for what is about to come, before they sleep until it does: 0..10000 */
+	uint64_t spin_bytes;      /* operations that are so large have an end that is looked for */
 	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
 	bool turns;               /* a lane's copies wait for those given to the other one before */
 	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
@@ -82,6 +84,7 @@ struct channel {
 
 	/* gpu->lock */
 	bool taken; /* urgent: a caller submits */
+	uint32_t coming; /* operations that are being checked; atomic, without the lock, as is `queue` where it is looked at alone */
 	struct pfs_gpu_op *queue, **queue_end;
 	struct pfs_gpu_op *reap, **reap_end;
 	pthread_cond_t work;
@@ -119,12 +122,15 @@ struct pfs_gpu_op {
 	int forced; /* enum gpu_path, or -1 */
 	struct gpu_event **events; /* [part_count] */
 	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
+	struct gpu_event *close;   /* recorded before the last batch of a large operation; NULL: nobody looks for its end */
+	bool close_recorded;       /* whoever submits, then the reaper */
 	uint64_t moments[OP_MOMENTS]; /* CLOCK_MONOTONIC; whoever has the operation then */
 
 	/* gpu->lock */
 	struct pfs_gpu_op *next; /* in a queue */
 	uint32_t recorded;       /* parts whose event is */
-	bool done, let_go;       /* let_go: nobody asks any more */
+	bool is_close;           /* `close` is reached */
+	bool done, let_go;       /* done: written with the lock, but atomic. let_go: nobody asks any more */
 	int error;               /* once done */
 	char why[256];
 	op_ended ended;

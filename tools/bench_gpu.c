@@ -177,6 +177,7 @@ static struct gpu_tuning tuning_of(const struct bench_gpu *b)
 	t.edge = b->edge;
 	t.tables_ride |= b->tables_ride;
 	t.paced |= b->paced;
+	t.spin_us = b->spin ? (uint32_t)b->spin : t.spin_us;
 	t.copy_lanes = b->lanes ? (uint32_t)b->lanes : t.copy_lanes;
 	t.ahead = b->ahead ? (uint32_t)b->ahead : t.ahead;
 	t.gap = b->gap != UINT64_MAX ? b->gap : t.gap;
@@ -209,13 +210,12 @@ static int begin(struct bench_gpu *b)
 		return 1;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:b, s:b, s:s, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels",
-			info.kernels, "device",
-			info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:b, s:b, s:i, s:s, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels",
+			info.kernels, "device", info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
 			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_in", (json_int_t)t.in_bytes, "ring_slots", (int)t.slots, "batch",
 			(json_int_t)t.batch_bytes, "first_batch", (json_int_t)t.first_batch, "edge", (json_int_t)t.edge, "tables_ride",
-			(int)t.tables_ride, "paced", (int)t.paced, "path", b->path ? b->path : "chosen", "copy_lanes", (int)t.copy_lanes, "turns",
-			(int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
+			(int)t.tables_ride, "paced", (int)t.paced, "spin_us", (int)t.spin_us, "path", b->path ? b->path : "chosen", "copy_lanes",
+			(int)t.copy_lanes, "turns", (int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
 			(int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
 			(int)b->gpu->backend->blocks[2]));
 	return 0;
@@ -280,6 +280,7 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
+		{"spin", OPTION_NUMBER, &b.spin, "US", "that threads look for what is about to come before they sleep", 1, 10000},
 		{"times", OPTION_FLAG, &b.times, NULL, "where the time of copies and of registration goes", 0, 0},
 		{"path", OPTION_TEXT, &b.path, "NAME", "that copies take: staged, bulk, direct or batched", 0, 0},
 		{"backing", OPTION_TEXT, &b.backing, "NAME", "that registration is measured with: hugetlb, thp or 4k (each)", 0, 0},

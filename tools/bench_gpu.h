@@ -17,7 +17,7 @@ struct bench_gpu {
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
 	uint64_t blocks[KERNELS], slots, lanes, ahead, gap; /* struct gpu_tuning; 0 (gap: UINT64_MAX): the library's own */
-	uint64_t ring_in, batch, first_batch, edge;
+	uint64_t ring_in, batch, first_batch, edge, spin;
 	bool turns, kernels_first, prefer_overlap, tables_ride, paced;
 	bool paths; /* each path by itself, and what users would write */
 	bool times; /* where the time of a copy goes */

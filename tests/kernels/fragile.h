@@ -63,6 +63,17 @@ static int fragile_event_finish(struct backend *b, struct gpu_event *event)
 	return fragile_state(true);
 }
 
+static int fragile_event_reached(struct backend *b, struct gpu_event *event)
+{
+	int r = fragile_state(false);
+	bool held;
+
+	pthread_mutex_lock(&fragile.lock);
+	held = fragile.held;
+	pthread_mutex_unlock(&fragile.lock);
+	return r ? r : !held;
+}
+
 static int fragile_drain(struct backend *b, enum lane lane)
 {
 	return fragile_state(false);
@@ -88,6 +99,7 @@ static inline const struct backend_ops *fragile_ops(void)
 	ops.host_unregister = fragile_unregister;
 	ops.copy = fragile_copy;
 	ops.event_finish = fragile_event_finish;
+	ops.event_reached = fragile_event_reached;
 	ops.drain = fragile_drain;
 	fragile_these = ops;
 	return &fragile_these;

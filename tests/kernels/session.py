@@ -39,26 +39,28 @@ WIDE_RATES = ",".join("%s_ratio_%s" % (way, size) for size in SIZES for way in (
 WIDE_GOALS = {"h2d_ratio_" + size: 0.98 for size in SIZES}
 WIDE_GOALS.update({"d2h_ratio_4096": 0.93, "d2h_ratio_16384": 0.95, "d2h_ratio_65536": 0.97, "d2h_ratio_262144": 0.97})
 LARGE = "--ring-in 40M --batch 20M"
+SPIN = " --spin 1000"
 WIDE = [
     "",
+    SPIN,
     LARGE,
+    LARGE + SPIN,
     LARGE + " --paced",
     LARGE + " --tables-ride",
     LARGE + " --paced --tables-ride",
     LARGE + " --ring-edge 2M",
-    LARGE + " --paced --ring-edge 2M --first-batch 1M",
+    LARGE + SPIN + " --paced --ring-edge 2M --first-batch 1M",
+    LARGE + SPIN + " --ring-edge 2M --first-batch 1M",
     "--ring-in 32M",
     "--ring-in 36M --batch 18M",
     "--ring-in 40M",
     "--ring-in 44M --batch 22M",
-    "--batch 32M --first-batch 1M",
+    "--batch 32M --first-batch 1M" + SPIN,
     "--first-batch 1M",
     "--paced",
     "--tables-ride",
     "--ring-edge 2M",
-    LARGE + " --path staged",
-    LARGE + " --path staged --paced",
-    "--path staged",
+    LARGE + SPIN + " --path staged",
     LARGE + " --ring-blocks 64",
     LARGE + " --copy-lanes 1",
     "--ring-slots 3",

@@ -227,6 +227,20 @@ static inline int lazy_event_finish(struct backend *b, struct gpu_event *event)
 	return r;
 }
 
+static inline int lazy_event_reached(struct backend *b, struct gpu_event *event)
+{
+	int r;
+
+	pthread_mutex_lock(&lazy.lock);
+	r = lazy_fault();
+	if (!r) {
+		lazy_step();
+		r = event->reached >= event->submitted;
+	}
+	pthread_mutex_unlock(&lazy.lock);
+	return r;
+}
+
 static inline int lazy_drain(struct backend *b, enum lane lane)
 {
 	int r;
@@ -286,6 +300,7 @@ static const struct backend_ops backend_lazy = {
 	.event_wait = lazy_event_wait,
 	.event_wait_foreign = lazy_event_wait_foreign,
 	.event_finish = lazy_event_finish,
+	.event_reached = lazy_event_reached,
 	.event_handle = lazy_event_handle,
 	.drain = lazy_drain,
 };

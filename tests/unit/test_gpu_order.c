@@ -41,6 +41,8 @@ static int open_lazy(struct pfs_gpu **gpu)
 		t.edge = dice(&d, 2) * dice(&d, STAGE_SLOT_BYTES);
 		t.tables_ride = dice(&d, 2);
 		t.paced = dice(&d, 2);
+		t.spin_us = (uint32_t)dice(&d, 2) * 200;
+		t.spin_bytes = 0;
 	}
 	return gpu_open_tuned(&backend_lazy, &o, &t, gpu);
 }
