@@ -6,7 +6,7 @@
  *   check_twins [ref|cuda] [COPIES] [small] [turns] [ride] [paced] [edges]    SEED=number in the environment
  *
  * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu: tables ride with the
- * data, slots are filled when they are empty, and the ring is cut unevenly, with small first and last turns.
+ * data, slots are filled when they are empty, and the ring is cut unevenly, with small first and last turns, and ends looked for.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -360,6 +360,8 @@ int main(int argc, char **argv)
 		tuning.batch_bytes = 20ull << 20;
 		tuning.first_batch = 65536;
 		tuning.edge = 2ull << 20;
+		tuning.spin_us = 1000;
+		tuning.spin_bytes = 0;
 	}
 	r = open_poisoned(kernels, &tuning);
 	if (r) {

@@ -170,6 +170,8 @@ def faults():
 def tune():
     host()
     register("hugetlb", "--times")
+    run("twins.txt", ["check_twins", KERNELS, "100", "small", "ride", "paced", "edges"], 20)
+    run("twins.txt", ["check_twins", KERNELS, "100", "small", "ride", "turns"], 20)
     faults()
     best = choose(WIDE, [], WIDE_GOALS, WIDE_RATES, 20, 65)
     say("the best tuning: " + best)
