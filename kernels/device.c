@@ -60,11 +60,10 @@ static void init_locks(struct pfs_gpu *gpu)
 void tuning_init(struct gpu_tuning *tuning)
 {
 	*tuning = (struct gpu_tuning){
-		.in_bytes = STAGE_RING_BYTES / 2,
+		.in_bytes = 2 * MERGE_MAX_BYTES,
 		.slots = 2,
-		.batch_bytes = MERGE_MAX_BYTES,
-		.first_batch = MERGE_MAX_BYTES,
-		.spin_bytes = 16ull << 20,
+		.spin_us = 1000,
+		.spin_bytes = 256ull << 20,
 		.copy_lanes = 2,
 		.ahead = MIRRORS,
 		.gap = STAGE_MAX_GAP,

@@ -18,13 +18,6 @@ void merge_begin(struct merger *m, const struct spans *spans, merge_batch batch,
 	m->count = 0;
 	m->bytes = 0;
 	m->wall = 0;
-	merge_limit(m, MERGE_MAX_BYTES, MERGE_MAX_BYTES);
-}
-
-void merge_limit(struct merger *m, uint64_t first, uint64_t most)
-{
-	m->limit = first;
-	m->most = most;
 }
 
 int merge_end(struct merger *m)
@@ -33,7 +26,6 @@ int merge_end(struct merger *m)
 
 	m->count = 0;
 	m->bytes = 0;
-	m->limit = least(2 * m->limit, m->most);
 	return r;
 }
 
@@ -44,13 +36,13 @@ int merge_add(struct merger *m, uint64_t device, uint64_t host, uint64_t bytes)
 		uint64_t piece;
 		int r;
 
-		if (m->bytes == m->limit) {
+		if (m->bytes == MERGE_MAX_BYTES) {
 			r = merge_end(m);
 			if (r)
 				return r;
 			last = NULL;
 		}
-		piece = least(bytes, m->limit - m->bytes);
+		piece = least(bytes, MERGE_MAX_BYTES - m->bytes);
 		if (last && last->device + last->bytes == device && last->host + last->bytes == host && host < m->wall) {
 			piece = least(piece, m->wall - host);
 			last->bytes += piece;
@@ -59,7 +51,7 @@ int merge_add(struct merger *m, uint64_t device, uint64_t host, uint64_t bytes)
 				r = merge_end(m);
 				if (r)
 					return r;
-				piece = least(bytes, m->limit);
+				piece = least(bytes, MERGE_MAX_BYTES);
 			}
 			m->wall = spans_end(m->spans, host, &m->at);
 			piece = least(piece, m->wall - host);

@@ -27,14 +27,12 @@ struct merger {
 	uint32_t at;               /* in spans */
 	uint32_t count;
 	uint64_t bytes;            /* of the batch in the making */
-	uint64_t limit, most;      /* of the batch in the making, which doubles from batch to batch, and of any */
 	uint64_t wall;             /* where the registration of the last entry ends */
 	struct gpu_entry entries[MERGE_MAX_ENTRIES];
 };
 
-/* @merger's memory is the caller's. Batches are of MERGE_MAX_BYTES; merge_limit has the first one be smaller, or all be others. */
+/* @merger's memory is the caller's. */
 void merge_begin(struct merger *merger, const struct spans *spans, merge_batch batch, void *context);
-void merge_limit(struct merger *merger, uint64_t first, uint64_t most);
 /* Adds a copy of any length; merged with the last one where it goes on from it on both sides. */
 int merge_add(struct merger *merger, uint64_t device, uint64_t host, uint64_t bytes);
 /* Adds all pieces of a rectangle, which then lie in values and on the device. */

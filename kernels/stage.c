@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling slots. A slot's copies are MERGE_MAX_ENTRIES at most, and one batch where a batch may be as large as a slot.
+ * Filling slots. A slot's copies are MERGE_MAX_ENTRIES at most, and one batch where a slot is not larger than a batch.
  */
 #include "kernels/stage.h"
 
@@ -33,19 +33,31 @@ static uint64_t high_of(const struct gpu_rect *rect)
 	return last->offset + last->bytes;
 }
 
-uint64_t stage_span(const struct gpu_rect *rect)
-{
-	return high_of(rect) - low_of(rect);
-}
-
 bool stage_fits(const struct gpu_rect *rect, uint64_t bytes)
 {
-	return stage_span(rect) <= bytes - 16;
+	return high_of(rect) - low_of(rect) <= bytes - 16;
 }
 
 uint32_t stage_max_rows(const struct gpu_rect *rect)
 {
 	return (uint32_t)(STAGE_ROW_BYTES / (sizeof(uint64_t) + sizeof(uint32_t) * (uint64_t)rect->pages_per_value));
+}
+
+/* That a slot takes, if it has the bytes. */
+static uint32_t most_rows(const struct gpu_rect *rect, uint32_t stretches)
+{
+	uint32_t by_tables = stage_max_rows(rect), by_entries = MERGE_MAX_ENTRIES / (stretches ? stretches : 1);
+
+	if (by_entries == 0)
+		by_entries = 1;
+	return by_tables < by_entries ? by_tables : by_entries;
+}
+
+uint32_t stage_sure_rows(const struct gpu_rect *rect, uint32_t stretches, uint64_t bytes, uint64_t gap)
+{
+	uint64_t each = high_of(rect) - low_of(rect) + (gap > 15 ? gap : 15), most = most_rows(rect, stretches);
+
+	return (uint32_t)(bytes / each < most ? bytes / each : most);
 }
 
 /* Does row @i go on in memory where row @i - 1 ended, or nearly? */
@@ -60,11 +72,8 @@ uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t f
 	uint64_t gap, uint64_t *stand_ins)
 {
 	uint64_t low = low_of(rect), span = high_of(rect) - low, end = slot;
-	uint32_t most = stage_max_rows(rect), by_entries = MERGE_MAX_ENTRIES / (stretches ? stretches : 1);
-	uint32_t n = 0;
+	uint32_t most = most_rows(rect, stretches), n = 0;
 
-	if (most > by_entries)
-		most = by_entries ? by_entries : 1;
 	for (; n < most && first + n < rect->row_count; n++) {
 		uint32_t i = first + n;
 		uint64_t begin = rect->values[i] + low, at;

@@ -28,9 +28,6 @@ struct stretch {
 /* The stretches of @rect, at most column_count of them, to @to; those with at most @gap bytes between them are joined. Their number. */
 uint32_t stage_stretches(const struct gpu_rect *rect, uint64_t gap, struct stretch *to);
 
-/* Bytes from the first one of a value that @rect touches to the last. */
-uint64_t stage_span(const struct gpu_rect *rect);
-
 /* Can it pass through a slot of @bytes at all? */
 bool stage_fits(const struct gpu_rect *rect, uint64_t bytes);
 
@@ -39,6 +36,9 @@ bool stage_fits(const struct gpu_rect *rect, uint64_t bytes);
  * them, are neighbours in the slot; all keep their alignment to 16 bytes. */
 uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t first, uint64_t slot, uint64_t bytes,
 	uint64_t gap, uint64_t *stand_ins);
+
+/* How many rows pass through one slot of @bytes at once wherever they lie; 0 where one may not. */
+uint32_t stage_sure_rows(const struct gpu_rect *rect, uint32_t stretches, uint64_t bytes, uint64_t gap);
 
 /* Adds the copies between slot and memory of rows first..first+count-1. */
 int stage_entries(struct merger *merger, const struct gpu_rect *rect, const struct stretch *stretches, uint32_t stretch_count,

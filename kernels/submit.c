@@ -12,6 +12,8 @@
  * them from being overwritten too early, and where small copies do not stand between large ones. A kernel across the bus
  * needs a slot's tables alone.
  * Tables go through mirrors, which are more than slots: whoever submits is ahead of the device by as many.
+ *
+ * An operation may be submitted by two one after another: its beginning, for which nothing has to be waited, and the rest.
  */
 #include <assert.h>
 #include <errno.h>
@@ -150,9 +152,7 @@ struct job {
 	struct rect_measure measure;
 	uint64_t number;
 	uint32_t copy; /* which of the copy lanes is used now */
-	bool first, last; /* rectangle of the operation */
-	uint64_t left;    /* bytes of the operation that are not submitted yet */
-	struct gpu_entry ride; /* tables that go with the next batch; 0 bytes: none */
+	uint64_t gap;  /* that is copied rather than cut out */
 };
 
 /* @lane is about to touch pages. */
@@ -190,10 +190,6 @@ static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t c
 	bool turns = c->gpu->tuning.turns && c->copy_lanes > 1;
 	int r = turns ? j->b->ops->event_wait(j->b, copy_lane(j), c->passed[!j->copy]) : 0;
 
-	if (j->ride.bytes && count < MERGE_MAX_ENTRIES) {
-		c->merger->entries[count++] = j->ride;
-		j->ride.bytes = 0;
-	}
 	if (!r)
 		r = j->b->ops->copy(j->b, copy_lane(j), c->to_device, entries, count);
 	begun(j);
@@ -202,14 +198,14 @@ static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t c
 	return r;
 }
 
-/* @lane is about to be given copies of @bytes. */
+/* @lane is about to be given copies of @bytes. What threads wake for is recorded two turns before the end. */
 static int come_closer(struct job *j, enum lane lane, uint64_t bytes)
 {
 	struct pfs_gpu_op *op = j->op;
-	bool last = bytes >= j->left;
+	bool close = op->left <= 2 * j->c->slot_bytes;
 
-	j->left -= last ? j->left : bytes;
-	if (!op->close || op->close_recorded || !last)
+	op->left -= bytes < op->left ? bytes : op->left;
+	if (!op->close || op->close_recorded || !close)
 		return 0;
 	op->close_recorded = true;
 	return j->b->ops->event_record(j->b, lane, op->close);
@@ -242,7 +238,6 @@ static int submit_batched(struct job *j)
 	int r;
 
 	merge_begin(j->c->merger, &j->op->spans, copy_batch_of_pages, j);
-	merge_limit(j->c->merger, j->first ? j->c->gpu->tuning.first_batch : j->c->gpu->tuning.batch_bytes, j->c->gpu->tuning.batch_bytes);
 	r = merge_rect(j->c->merger, &j->rect);
 	return r ? r : merge_end(j->c->merger);
 }
@@ -256,10 +251,9 @@ static int take_mirror(struct job *j, struct mirror **ret)
 	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
 }
 
-/* Writes the tables of rows first..first+count-1 to a mirror, @values standing for them. *ret: the rectangle as kernels see it; *copy:
- * what is to be copied to the device. */
-static int write_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
-	struct gpu_rect *ret, struct mirror **mirror, struct gpu_entry *copy)
+/* Tables of rows first..first+count-1, @values standing for them, go up on the lane of kernels. *ret: the rectangle as kernels see it. */
+static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
+	struct gpu_rect *ret)
 {
 	size_t columns = j->rect.column_count * sizeof(struct gpu_column), addresses = count * sizeof(uint64_t);
 	size_t pages = (size_t)count * j->rect.pages_per_value * sizeof(uint32_t);
@@ -274,9 +268,13 @@ static int write_tables(struct job *j, struct slot *slot, uint32_t first, uint32
 	memcpy(m->tables + columns, values, addresses);
 	memcpy(m->tables + columns + addresses, j->rect.pages + (size_t)first * j->rect.pages_per_value, pages);
 	m->used = true;
-	*mirror = m;
-	*copy = (struct gpu_entry){slot->tables + (known ? columns : 0), (uintptr_t)m->tables + (known ? columns : 0),
-		(known ? 0 : columns) + addresses + pages};
+	r = j->b->ops->upload(j->b, j->c->kernels, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
+		(known ? 0 : columns) + addresses + pages);
+	begun(j);
+	if (!r)
+		r = j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
+	if (r)
+		return r;
 	slot->columns_of = j->number;
 	*ret = j->rect;
 	ret->columns = (const void *)(uintptr_t)slot->tables;
@@ -284,20 +282,6 @@ static int write_tables(struct job *j, struct slot *slot, uint32_t first, uint32
 	ret->pages = (const void *)(uintptr_t)(slot->tables + columns + addresses);
 	ret->row_count = count;
 	return 0;
-}
-
-/* The same, and has the kernels' lane carry them up. */
-static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
-	struct gpu_rect *ret)
-{
-	struct mirror *m;
-	struct gpu_entry copy;
-	int r = write_tables(j, slot, first, count, values, ret, &m, &copy);
-
-	if (!r)
-		r = j->b->ops->upload(j->b, j->c->kernels, copy.device, (const void *)(uintptr_t)copy.host, copy.bytes);
-	begun(j);
-	return r ? r : j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
 }
 
 static int submit_across(struct job *j, enum gpu_kernel kernel)
@@ -314,8 +298,6 @@ static int submit_across(struct job *j, enum gpu_kernel kernel)
 		r = upload_tables(j, slot, first, count, j->rect.values + first, &rect);
 		if (!r)
 			r = j->b->ops->move(j->b, lane, kernel, j->c->to_device, &rect, &j->measure);
-		if (!r && j->c->gpu->tuning.tables_ride) /* then it is not this lane alone that writes there */
-			r = j->b->ops->event_record(j->b, lane, slot->empty);
 		first += count;
 	}
 	return r;
@@ -327,7 +309,6 @@ struct turn {
 	struct slot *slot;
 	struct gpu_rect rect; /* as the kernel sees it */
 	uint32_t first, count, stretches;
-	uint64_t gap;
 };
 
 static int turn_copy(struct turn *t)
@@ -336,11 +317,10 @@ static int turn_copy(struct turn *t)
 	int r;
 
 	merge_begin(c->merger, &t->j->op->spans, copy_batch, t->j);
-	merge_limit(c->merger, c->gpu->tuning.batch_bytes, c->gpu->tuning.batch_bytes);
 	r = come_closer(t->j, copy_lane(t->j), t->j->measure.bytes / t->j->rect.row_count * t->count);
 	if (r)
 		return r;
-	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
+	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->j->gap, c->stand_ins);
 	return r ? r : merge_end(c->merger);
 }
 
@@ -366,37 +346,16 @@ static int step_ends(struct turn *t, enum lane lane, struct gpu_event *event, en
 	return r || lane == next ? r : b->ops->event_wait(b, next, event);
 }
 
-/* Tables and data in one batch, if it has room for one more. */
-static int turn_copy_with_tables(struct turn *t)
-{
-	struct job *j = t->j;
-	struct mirror *m;
-	int r = write_tables(j, t->slot, t->first, t->count, j->c->stand_ins, &t->rect, &m, &j->ride);
-
-	if (!r)
-		r = turn_copy(t);
-	if (!r && j->ride.bytes)
-		r = j->b->ops->copy(j->b, copy_lane(j), true, &j->ride, 1);
-	j->ride.bytes = 0;
-	return r ? r : j->b->ops->event_record(j->b, copy_lane(j), m->uploaded);
-}
-
-static int turn_copy_and_tables(struct turn *t)
-{
-	int r = turn_copy(t);
-
-	return r ? r : turn_tables(t);
-}
-
 static int turn_in(struct turn *t)
 {
 	struct channel *c = t->j->c;
-	struct backend *b = t->j->b;
 	enum lane copies = copy_lane(t->j);
-	int r = c->gpu->tuning.paced ? b->ops->event_finish(b, t->slot->empty) : b->ops->event_wait(b, copies, t->slot->empty);
+	int r = t->j->b->ops->event_wait(t->j->b, copies, t->slot->empty);
 
 	if (!r)
-		r = c->gpu->tuning.tables_ride ? turn_copy_with_tables(t) : turn_copy_and_tables(t);
+		r = turn_copy(t);
+	if (!r)
+		r = turn_tables(t);
 	if (!r)
 		r = step_ends(t, copies, t->slot->full, c->kernels);
 	if (!r)
@@ -421,30 +380,16 @@ static int turn_out(struct turn *t)
 	return r ? r : step_ends(t, copies, t->slot->empty, copies);
 }
 
-/* Bytes of the slot that the next turn fills. */
-static uint64_t turn_bytes(const struct turn *t)
-{
-	const struct job *j = t->j;
-	uint64_t edge = j->c->gpu->tuning.edge, bytes = j->c->slot_bytes, span = stage_span(&j->rect) + 16;
-	uint64_t rest = (j->rect.row_count - t->first) * span;
-
-	if (edge < span || rest <= 2 * edge)
-		return bytes;
-	if (j->c->to_device)
-		return j->last && rest <= bytes ? rest - edge : bytes;
-	return j->first && t->first == 0 ? edge : bytes;
-}
-
 static int submit_staged(struct job *j)
 {
 	struct channel *c = j->c;
-	struct turn t = {.j = j, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
+	struct turn t = {.j = j};
 	int r = 0;
 
-	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);
+	t.stretches = stage_stretches(&j->rect, j->gap, c->stretches);
 	while (t.first < j->rect.row_count && !r) {
 		t.slot = &c->slots[c->next_slot++ % c->slot_count];
-		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, turn_bytes(&t), t.gap, c->stand_ins);
+		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, c->slot_bytes, j->gap, c->stand_ins);
 		next_copy_lane(j);
 		assert(t.count > 0);
 		r = c->to_device ? turn_in(&t) : turn_out(&t);
@@ -472,7 +417,8 @@ static int submit_rect(struct job *j)
 {
 	enum gpu_path path = path_of(j);
 
-	__atomic_add_fetch(&j->c->gpu->paths[path], 1, __ATOMIC_RELAXED);
+	if (j->op->row == 0)
+		__atomic_add_fetch(&j->c->gpu->paths[path], 1, __ATOMIC_RELAXED);
 	switch (path) {
 	case PATH_STAGED:
 		return submit_staged(j);
@@ -513,21 +459,64 @@ static int end_part(struct job *j, uint32_t part)
 	return r;
 }
 
-int submit_op(struct channel *c, struct pfs_gpu_op *op)
+/* Rows of @rect that fill each slot of the ring once. No more tables are on their way then than there are mirrors. */
+static uint32_t rows_to_begin_with(const struct job *j, const struct gpu_rect *rect)
 {
-	struct job j = {.c = c, .b = c->gpu->backend, .op = op, .left = op->shape->bytes};
-	const struct shape *s = op->shape;
+	const struct channel *c = j->c;
+	uint32_t turns = c->slot_count < c->mirror_count ? c->slot_count : c->mirror_count;
+
+	return turns * stage_sure_rows(rect, stage_stretches(rect, j->gap, c->stretches), c->slot_bytes, j->gap);
+}
+
+/* The rows of the operation that are to be submitted now; false: none. */
+static bool next_rows(struct job *j, bool beginning)
+{
+	const struct pfs_gpu_op *op = j->op;
+	struct gpu_rect rect = shape_rect(op->shape, op->rect);
+	uint32_t left = rect.row_count - op->row, most = beginning ? rows_to_begin_with(j, &rect) : left;
+
+	rect.values += op->row;
+	rect.pages += (uint64_t)op->row * rect.pages_per_value;
+	rect.row_count = left < most ? left : most;
+	j->rect = rect;
+	if (rect.row_count == 0)
+		return false;
+	j->measure = rect_measure(&rect);
+	j->number = op->row ? j->c->rects : ++j->c->rects;
+	return true;
+}
+
+/* They were submitted. */
+static int step(struct job *j)
+{
+	struct pfs_gpu_op *op = j->op;
+	const struct shape_rect *rects = op->shape->rects;
+	uint32_t part = rects[op->rect].part;
+
+	op->row += j->rect.row_count;
+	if (op->row < rects[op->rect].row_count)
+		return 0;
+	op->row = 0;
+	op->rect++;
+	return submit_ended(op) || rects[op->rect].part != part ? end_part(j, part) : 0;
+}
+
+bool submit_ended(const struct pfs_gpu_op *op)
+{
+	return op->rect == op->shape->rect_count;
+}
+
+int submit_op(struct channel *c, struct pfs_gpu_op *op, bool beginning)
+{
+	struct job j = {.c = c, .b = c->gpu->backend, .op = op, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
 	int r = 0;
 
-	for (uint32_t i = 0; i < s->rect_count && !r; i++) {
-		j.rect = shape_rect(s, i);
-		j.measure = rect_measure(&j.rect);
-		j.number = ++c->rects;
-		j.first = i == 0;
-		j.last = i + 1 == s->rect_count;
+	while (!submit_ended(op) && !r && next_rows(&j, beginning)) {
 		r = submit_rect(&j);
-		if (!r && (i + 1 == s->rect_count || s->rects[i + 1].part != s->rects[i].part))
-			r = end_part(&j, s->rects[i].part);
+		if (!r)
+			r = step(&j);
+		if (beginning)
+			break;
 	}
 	return r;
 }

@@ -91,6 +91,7 @@ static void op_end(struct pfs_gpu_op *op, int error)
 	registry_release(&gpu->registry, &op->spans);
 	pthread_mutex_lock(&gpu->lock);
 	note_end(op, error);
+	op->channel->under_way--;
 	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
 	ended = op->ended;
 	context = op->ended_context;
@@ -140,7 +141,7 @@ bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context)
 static void push(struct pfs_gpu_op *op, struct pfs_gpu_op ***end)
 {
 	op->next = NULL;
-	__atomic_store_n(*end, op, __ATOMIC_RELEASE);
+	**end = op;
 	*end = &op->next;
 }
 
@@ -150,7 +151,7 @@ static struct pfs_gpu_op *pop(struct pfs_gpu_op **queue, struct pfs_gpu_op ***en
 	struct pfs_gpu_op *op = *queue;
 
 	if (op) {
-		__atomic_store_n(queue, op->next, __ATOMIC_RELEASE);
+		*queue = op->next;
 		if (!op->next)
 			*end = queue;
 	}
@@ -177,53 +178,66 @@ static void drain(struct channel *c)
 	gpu_say(EIO, "%s", why);
 }
 
-/* The calling thread submits for @c. */
-static void carry(struct channel *c, struct pfs_gpu_op *op)
+/* (lock) Somebody has submitted @op, or its beginning: the rest comes first. */
+static void hand_on(struct channel *c, struct pfs_gpu_op *op)
+{
+	if (submit_ended(op)) {
+		push(op, &c->reap_end);
+		return;
+	}
+	op->next = c->queue;
+	c->queue = op;
+	if (!op->next)
+		c->queue_end = &op->next;
+}
+
+/* The calling thread has taken @c, submits, and gives it back. */
+static void carry(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 {
 	struct pfs_gpu *gpu = c->gpu;
 	uint64_t began = now_ns(CLOCK_THREAD_CPUTIME_ID);
 	int r;
 
-	work_moment(op, OP_TAKEN);
-	r = submit_op(c, op);
+	if (!op->moments[OP_TAKEN])
+		work_moment(op, OP_TAKEN);
+	r = submit_op(c, op, beginning);
 	work_moment(op, OP_SUBMITTED);
 	if (r)
 		drain(c);
 	pthread_mutex_lock(&gpu->lock);
 	gpu->submit_cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - began;
-	if (!r) {
-		push(op, &c->reap_end);
-		pthread_cond_broadcast(&c->work);
-	}
+	if (!r)
+		hand_on(c, op);
+	c->taken = false;
+	pthread_cond_broadcast(&c->work);
 	pthread_mutex_unlock(&gpu->lock);
 	if (r)
 		op_end(op, r);
 }
 
-/* While an operation is being checked, and is not queued yet: a thread that is awake takes it at once. */
-static void look_for_coming(struct channel *c)
+/* (lock) */
+static struct pfs_gpu_op *next_to_submit(struct channel *c)
 {
-	uint64_t until = work_now() + c->gpu->tuning.spin_us * 1000ull;
+	struct pfs_gpu_op *op = c->taken ? NULL : pop(&c->queue, &c->queue_end);
 
-	while (__atomic_load_n(&c->coming, __ATOMIC_ACQUIRE) && !__atomic_load_n(&c->queue, __ATOMIC_ACQUIRE) && work_now() < until)
-		;
+	c->taken |= op != NULL;
+	return op;
 }
 
-/* The next of a queue; waits for it. NULL: the device is being closed, and none is left. Without the lock. */
-static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op **queue, struct pfs_gpu_op ***end)
+/* (lock) */
+static struct pfs_gpu_op *next_to_reap(struct channel *c)
 {
-	bool looks = queue == &c->queue && c->gpu->tuning.spin_us;
+	return pop(&c->reap, &c->reap_end);
+}
+
+/* Waits for it. NULL: the device is being closed, and none is left. Without the lock. */
+static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op *(*next)(struct channel *))
+{
 	struct pfs_gpu_op *op;
 
 	pthread_mutex_lock(&c->gpu->lock);
-	while (!(op = pop(queue, end)) && !c->gpu->closing) {
+	while (!(op = next(c)) && !c->gpu->closing)
 		pthread_cond_wait(&c->work, &c->gpu->lock);
-		if (!looks || c->queue)
-			continue;
-		pthread_mutex_unlock(&c->gpu->lock);
-		look_for_coming(c);
-		pthread_mutex_lock(&c->gpu->lock);
-	}
 	pthread_mutex_unlock(&c->gpu->lock);
 	return op;
 }
@@ -235,8 +249,8 @@ static void *submitter_main(void *context)
 	struct pfs_gpu_op *op;
 
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none); /* best effort */
-	while ((op = await_op(c, &c->queue, &c->queue_end)))
-		carry(c, op);
+	while ((op = await_op(c, next_to_submit)))
+		carry(c, op, false);
 	return NULL;
 }
 
@@ -280,7 +294,7 @@ static void *reaper_main(void *context)
 	struct channel *c = context;
 	struct pfs_gpu_op *op;
 
-	while ((op = await_op(c, &c->reap, &c->reap_end)))
+	while ((op = await_op(c, next_to_reap)))
 		op_end(op, finish(c, op));
 	return NULL;
 }
@@ -338,6 +352,7 @@ static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct 
 
 	if (r)
 		return r;
+	op->left = op->shape->bytes;
 	op->events = calloc(op->shape->part_count, sizeof(struct gpu_event *));
 	if (!op->events)
 		return gpu_say(ENOMEM, "no memory for %u events", op->shape->part_count);
@@ -364,13 +379,23 @@ int work_lost(struct pfs_gpu *gpu)
 	return r;
 }
 
-/* (lock) */
-static int admit(struct pfs_gpu *gpu)
+/* (lock) *begins: @op is the only one of its channel, which was taken for its beginning. Others that are not urgent are queued. */
+static int admit(struct channel *c, struct pfs_gpu_op *op, bool *begins)
 {
-	int r = say_lost(gpu);
+	int r = say_lost(c->gpu);
 
-	gpu->ops += r == 0;
-	return r;
+	*begins = !r && !c->urgent && c->under_way == 0 && !c->taken;
+	if (r)
+		return r;
+	c->gpu->ops++;
+	c->under_way++;
+	if (*begins) {
+		c->taken = true;
+	} else if (!c->urgent) {
+		push(op, &c->queue_end);
+		pthread_cond_broadcast(&c->work);
+	}
+	return 0;
 }
 
 /* The caller submits, one at a time. */
@@ -380,27 +405,10 @@ static void carry_urgent(struct channel *c, struct pfs_gpu_op *op)
 
 	pthread_mutex_lock(&gpu->lock);
 	while (c->taken) /* whoever has it submits, and waits for mirrors at most */
-		pthread_cond_wait(&gpu->news, &gpu->lock);
+		pthread_cond_wait(&c->work, &gpu->lock);
 	c->taken = true;
 	pthread_mutex_unlock(&gpu->lock);
-	carry(c, op);
-	pthread_mutex_lock(&gpu->lock);
-	c->taken = false;
-	pthread_cond_broadcast(&gpu->news);
-	pthread_mutex_unlock(&gpu->lock);
-}
-
-/* One operation more or less is being checked. */
-static void note_coming(struct channel *c, int more)
-{
-	if (c->urgent || !c->gpu->tuning.spin_us)
-		return;
-	__atomic_add_fetch(&c->coming, more, __ATOMIC_ACQ_REL);
-	if (more < 0)
-		return;
-	pthread_mutex_lock(&c->gpu->lock);
-	pthread_cond_broadcast(&c->work);
-	pthread_mutex_unlock(&c->gpu->lock);
+	carry(c, op, false);
 }
 
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret)
@@ -408,6 +416,7 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	enum channel_number number = to_device ? CHANNEL_IN : CHANNEL_OUT;
 	struct pfs_gpu_op *op;
 	struct channel *c;
+	bool begins = false;
 	int r = check_copy(copy);
 
 	if (!r)
@@ -420,7 +429,6 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	op = calloc(1, sizeof(*op));
 	if (!op)
 		return gpu_say(ENOMEM, "no memory for an operation");
-	note_coming(c, 1);
 	op->channel = c;
 	op->forced = forced;
 	op->after = copy->after;
@@ -431,20 +439,17 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	work_moment(op, OP_QUEUED);
 	pthread_mutex_lock(&gpu->lock);
 	if (!r)
-		r = admit(gpu);
-	if (!r && !c->urgent) {
-		push(op, &c->queue_end);
-		pthread_cond_broadcast(&c->work);
-	}
+		r = admit(c, op, &begins);
 	pthread_mutex_unlock(&gpu->lock);
-	note_coming(c, -1);
 	if (r) {
 		registry_release(&gpu->registry, &op->spans);
 		op_free(op);
 		return r;
 	}
 	*ret = op;
-	if (c->urgent)
+	if (begins)
+		carry(c, op, true);
+	else if (c->urgent)
 		carry_urgent(c, op);
 	return 0;
 }

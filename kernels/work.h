@@ -3,8 +3,9 @@
  * A device with its operations and the threads that submit and end them.
  *
  * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
- * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. What a channel submits with - lanes, slots,
- * mirrors - belongs to whoever submits: the thread, or the caller that has `taken`.
+ * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. Where nothing is under way the caller
+ * submits the beginning itself, which waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile. What a
+ * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it.
  *
  * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
  */
@@ -25,18 +26,11 @@
 
 #define COPY_LANES 2u /* of a channel at most */
 
-#define BATCH_MAX_BYTES (32ull << 20) /* that a tuning may ask for */
-
 /* How the ring is used. The library has one answer (tuning_init); benchmarks and tests try others. */
 struct gpu_tuning {
 	uint64_t in_bytes;        /* of STAGE_RING_BYTES, for the way to the device; the rest is for the way back */
 	uint32_t slots;           /* that a direction's share of the ring is cut into: 2..STAGE_MAX_SLOTS, of STAGE_SLOT_BYTES at least */
-	uint64_t batch_bytes;     /* of a batch at most: 1 MiB..BATCH_MAX_BYTES */
-	uint64_t first_batch;     /* of the first batch of copies that do not pass the ring; the following ones double */
-	uint64_t edge;            /* of the turn whose kernel nothing hides: the last one to the device, the first one back; 0: a slot */
-	bool tables_ride;         /* tables go to the device as one more copy of a slot's batch, not by a kernel */
-	bool paced;               /* who submits waits until a slot is empty, not the lane of its copies */
-	uint32_t spin_us;         /* that threads look for what is about to come, before they sleep until it does: 0..10000 */
+	uint32_t spin_us;         /* that threads look for an end that is near, before they sleep until it comes: 0..10000 */
 	uint64_t spin_bytes;      /* operations that are so large have an end that is looked for */
 	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
 	bool turns;               /* a lane's copies wait for those given to the other one before */
@@ -83,8 +77,8 @@ struct channel {
 	uint32_t next_slot, next_mirror, next_copy;
 
 	/* gpu->lock */
-	bool taken; /* urgent: a caller submits */
-	uint32_t coming; /* operations that are being checked; atomic, without the lock, as is `queue` where it is looked at alone */
+	bool taken;         /* somebody submits */
+	uint32_t under_way; /* operations that were admitted and are not done */
 	struct pfs_gpu_op *queue, **queue_end;
 	struct pfs_gpu_op *reap, **reap_end;
 	pthread_cond_t work;
@@ -122,7 +116,9 @@ struct pfs_gpu_op {
 	int forced; /* enum gpu_path, or -1 */
 	struct gpu_event **events; /* [part_count] */
 	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
-	struct gpu_event *close;   /* recorded before the last batch of a large operation; NULL: nobody looks for its end */
+	uint32_t rect, row;        /* whoever submits: where the rest begins */
+	uint64_t left;             /* and about how many bytes it has */
+	struct gpu_event *close;   /* recorded shortly before the end of a large operation; NULL: nobody looks for its end */
 	bool close_recorded;       /* whoever submits, then the reaper */
 	uint64_t moments[OP_MOMENTS]; /* CLOCK_MONOTONIC; whoever has the operation then */
 
@@ -148,7 +144,7 @@ struct pfs_gpu {
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
-	pthread_cond_t news;  /* an operation is recorded or done, a channel is not taken any more */
+	pthread_cond_t news;  /* an operation is recorded or done */
 	uint32_t ops;         /* not yet freed */
 	bool closing;
 	bool lost;
@@ -165,8 +161,11 @@ int channel_init(struct channel *channel, struct pfs_gpu *gpu, enum channel_numb
 void channel_deinit(struct channel *channel);
 /* Bytes of staging memory and of the mirror that all channels need. */
 struct backend_needs channels_need(void);
-/* Submits all of @op; work_recorded is told of each part. After a failure both lanes are to be drained. */
-int submit_op(struct channel *channel, struct pfs_gpu_op *op);
+/* Submits what is left of @op; work_recorded is told of each part. @beginning: so much of it alone as a ring that is empty takes, without
+ * waiting for the device; perhaps nothing. After a failure all lanes are to be drained. */
+int submit_op(struct channel *channel, struct pfs_gpu_op *op, bool beginning);
+/* All of it was. */
+bool submit_ended(const struct pfs_gpu_op *op);
 /* After a failure: waits for all lanes of the channel. The error that their work has met, if any. */
 int submit_drain(struct channel *channel);
 

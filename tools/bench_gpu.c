@@ -172,12 +172,7 @@ static struct gpu_tuning tuning_of(const struct bench_gpu *b)
 	tuning_init(&t);
 	t.in_bytes = b->ring_in ? b->ring_in : t.in_bytes;
 	t.slots = b->slots ? (uint32_t)b->slots : t.slots;
-	t.batch_bytes = b->batch ? b->batch : t.batch_bytes;
-	t.first_batch = b->first_batch ? b->first_batch : t.first_batch;
-	t.edge = b->edge;
-	t.tables_ride |= b->tables_ride;
-	t.paced |= b->paced;
-	t.spin_us = b->spin ? (uint32_t)b->spin : t.spin_us;
+	t.spin_us = b->spin != UINT64_MAX ? (uint32_t)b->spin : t.spin_us;
 	t.copy_lanes = b->lanes ? (uint32_t)b->lanes : t.copy_lanes;
 	t.ahead = b->ahead ? (uint32_t)b->ahead : t.ahead;
 	t.gap = b->gap != UINT64_MAX ? b->gap : t.gap;
@@ -210,13 +205,11 @@ static int begin(struct bench_gpu *b)
 		return 1;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:b, s:b, s:i, s:s, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels",
-			info.kernels, "device", info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
-			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_in", (json_int_t)t.in_bytes, "ring_slots", (int)t.slots, "batch",
-			(json_int_t)t.batch_bytes, "first_batch", (json_int_t)t.first_batch, "edge", (json_int_t)t.edge, "tables_ride",
-			(int)t.tables_ride, "paced", (int)t.paced, "spin_us", (int)t.spin_us, "path", b->path ? b->path : "chosen", "copy_lanes",
-			(int)t.copy_lanes, "turns", (int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
-			(int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:i, s:i, s:s, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels", info.kernels,
+			"device", info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
+			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_in", (json_int_t)t.in_bytes, "ring_slots", (int)t.slots, "spin_us",
+			(int)t.spin_us, "path", b->path ? b->path : "chosen", "copy_lanes", (int)t.copy_lanes, "turns", (int)t.turns, "ahead",
+			(int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap", (int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
 			(int)b->gpu->backend->blocks[2]));
 	return 0;
 }
@@ -253,7 +246,7 @@ static bool known(struct bench_gpu *b)
 
 int bench_gpu(const struct command *self, int argc, char **argv)
 {
-	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30, .gap = UINT64_MAX};
+	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30, .gap = UINT64_MAX, .spin = UINT64_MAX};
 	bool json = false;
 	const struct option_row rows[] = {
 		{"kernels", OPTION_TEXT, &b.kernels, "NAME", "cuda or ref ($PFS_KERNELS, else cuda)", 0, 0},
@@ -264,15 +257,9 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"ring-blocks", OPTION_NUMBER, &b.blocks[KERNEL_RING], "N", "of kernels between ring and planes", 1, 1024},
 		{"bulk-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BULK], "N", "of bulk kernels", 1, 1024},
 		{"bus-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BUS], "N", "of kernels across the bus", 1, 1024},
-		{"ring-in", OPTION_BYTES, &b.ring_in, "SIZE", "of the ring's 59M, for the way to the device (29.5M)", 2 * STAGE_SLOT_BYTES,
+		{"ring-in", OPTION_BYTES, &b.ring_in, "SIZE", "of the ring's 59M, for the way to the device (32M)", 2 * STAGE_SLOT_BYTES,
 			STAGE_RING_BYTES - 2 * STAGE_SLOT_BYTES},
 		{"ring-slots", OPTION_NUMBER, &b.slots, "N", "that a direction's share of the ring is cut into", 2, STAGE_MAX_SLOTS},
-		{"ring-edge", OPTION_BYTES, &b.edge, "SIZE", "of the last turn to the device and the first one back (a slot)", 4096, 16 << 20},
-		{"batch", OPTION_BYTES, &b.batch, "SIZE", "copied in one batch (16M)", 1 << 20, BATCH_MAX_BYTES},
-		{"first-batch", OPTION_BYTES, &b.first_batch, "SIZE", "of the first batch past the ring; others double (16M)", 65536,
-			BATCH_MAX_BYTES},
-		{"tables-ride", OPTION_FLAG, &b.tables_ride, NULL, "tables go to the device in the batch of their slot", 0, 0},
-		{"paced", OPTION_FLAG, &b.paced, NULL, "slots are filled when they are empty, not ahead", 0, 0},
 		{"copy-lanes", OPTION_NUMBER, &b.lanes, "N", "that copies of a direction take in turn", 1, COPY_LANES},
 		{"turns", OPTION_FLAG, &b.turns, NULL, "copy lanes wait for each other", 0, 0},
 		{"ahead", OPTION_NUMBER, &b.ahead, "N", "turns of the ring submitted ahead of the device", 2, MIRRORS},
@@ -280,7 +267,7 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
-		{"spin", OPTION_NUMBER, &b.spin, "US", "that threads look for what is about to come before they sleep", 1, 10000},
+		{"spin", OPTION_NUMBER, &b.spin, "US", "that threads look for an end that is near before they sleep (1000)", 0, 10000},
 		{"times", OPTION_FLAG, &b.times, NULL, "where the time of copies and of registration goes", 0, 0},
 		{"path", OPTION_TEXT, &b.path, "NAME", "that copies take: staged, bulk, direct or batched", 0, 0},
 		{"backing", OPTION_TEXT, &b.backing, "NAME", "that registration is measured with: hugetlb, thp or 4k (each)", 0, 0},

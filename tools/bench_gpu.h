@@ -17,8 +17,8 @@ struct bench_gpu {
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
 	uint64_t blocks[KERNELS], slots, lanes, ahead, gap; /* struct gpu_tuning; 0 (gap: UINT64_MAX): the library's own */
-	uint64_t ring_in, batch, first_batch, edge, spin;
-	bool turns, kernels_first, prefer_overlap, tables_ride, paced;
+	uint64_t ring_in, spin;           /* spin: UINT64_MAX */
+	bool turns, kernels_first, prefer_overlap;
 	bool paths; /* each path by itself, and what users would write */
 	bool times; /* where the time of a copy goes */
 	const char *path; /* that all copies take; NULL: the library's choice */

@@ -3,10 +3,10 @@
  * On a GPU: what kernels and copies make of random copies, on each path, against a loop over bytes; all memory is compared. With
  * `ref` in its place it checks itself. Exits with 77 where there is no GPU, and says why.
  *
- *   check_twins [ref|cuda] [COPIES] [small] [turns] [ride] [paced] [edges]    SEED=number in the environment
+ *   check_twins [ref|cuda] [COPIES] [small] [turns] [pieces]    SEED=number in the environment
  *
- * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu: tables ride with the
- * data, slots are filled when they are empty, and the ring is cut unevenly, with small first and last turns, and ends looked for.
+ * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers). `turns`: the option of bench gpu. `pieces`: slots are as small
+ * as they can be, and the end of each copy is looked for.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -353,14 +353,9 @@ int main(int argc, char **argv)
 
 	tuning_init(&tuning);
 	tuning.turns |= told(argc, argv, "turns");
-	tuning.tables_ride |= told(argc, argv, "ride");
-	tuning.paced |= told(argc, argv, "paced");
-	if (told(argc, argv, "edges")) {
-		tuning.in_bytes = 40ull << 20;
-		tuning.batch_bytes = 20ull << 20;
-		tuning.first_batch = 65536;
-		tuning.edge = 2ull << 20;
-		tuning.spin_us = 1000;
+	if (told(argc, argv, "pieces")) {
+		tuning.slots = STAGE_MAX_SLOTS;
+		tuning.in_bytes = STAGE_MAX_SLOTS * STAGE_SLOT_BYTES;
 		tuning.spin_bytes = 0;
 	}
 	r = open_poisoned(kernels, &tuning);

@@ -36,11 +36,6 @@ static int open_lazy(struct pfs_gpu **gpu)
 		t.turns = dice(&d, 2);
 		t.ahead = 2 + (uint32_t)dice(&d, MIRRORS - 1);
 		t.in_bytes = t.slots * STAGE_SLOT_BYTES + dice(&d, STAGE_RING_BYTES - 2 * t.slots * STAGE_SLOT_BYTES);
-		t.batch_bytes = 1 + dice(&d, BATCH_MAX_BYTES);
-		t.first_batch = 1 + dice(&d, t.batch_bytes);
-		t.edge = dice(&d, 2) * dice(&d, STAGE_SLOT_BYTES);
-		t.tables_ride = dice(&d, 2);
-		t.paced = dice(&d, 2);
 		t.spin_us = (uint32_t)dice(&d, 2) * 200;
 		t.spin_bytes = 0;
 	}
@@ -220,6 +215,57 @@ static void after_an_event(void **state)
 		}
 }
 
+/* The caller of an idle direction begins and does not wait, the thread goes on; what was started later is submitted later. */
+static void begun_by_the_caller(void **state)
+{
+	const uint32_t counts[] = {96, 4, 4}, firsts[] = {0, 96, 100};
+	struct pfs_gpu_options o;
+	struct gpu_tuning t;
+
+	pfs_gpu_options_init(&o);
+	for (int turn = 0; turn < 2 * PATHS; turn++) {
+		bool to_device = turn & 1, recorded = false;
+		uint8_t *device, *segment;
+		struct pfs_gpu *gpu = NULL;
+		struct job jobs[3];
+		struct world w;
+
+		tuning_init(&t);
+		t.in_bytes = to_device ? 2 * STAGE_SLOT_BYTES : STAGE_RING_BYTES - 2 * STAGE_SLOT_BYTES; /* values for three slots */
+		t.spin_bytes = dice(&d, 2) * t.spin_bytes;
+		make_world(&w, 104, 512);
+		device = world_map(w.device_bytes);
+		segment = world_map(w.segment_bytes);
+		memcpy(device, w.device, w.device_bytes);
+		memcpy(segment, w.segment, w.segment_bytes);
+		assert_int_equal(gpu_open_tuned(&backend_lazy, &o, &t, &gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		for (uint32_t i = 0; i < 3; i++) {
+			make_job(&jobs[i], &w, to_device, firsts[i], counts[i]);
+			jobs[i].copy.after = i == 0 ? &recorded : NULL;
+			world_expect(&w, &jobs[i].copy, to_device, device, segment);
+		}
+		for (uint32_t i = 0; i < 3; i++)
+			assert_int_equal(work_start(gpu, &jobs[i].copy, to_device, turn / 2, &jobs[i].op), 0);
+		assert_int_equal(pfs_gpu_test(jobs[0].op), -EAGAIN);
+		__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
+		for (uint32_t i = 0; i < 3; i++)
+			assert_int_equal(pfs_gpu_wait(jobs[i].op, 0), 0);
+		for (uint32_t i = 0; i < 2; i++)
+			assert_true(jobs[i].op->moments[OP_SUBMITTED] <= jobs[i + 1].op->moments[OP_TAKEN]);
+		for (uint32_t i = 0; i < 3; i++) {
+			pfs_gpu_end(&jobs[i].op);
+			free_job(&jobs[i]);
+		}
+		assert_memory_equal(device, w.device, w.device_bytes);
+		assert_memory_equal(segment, w.segment, w.segment_bytes);
+		pfs_gpu_close(&gpu);
+		munmap(device, w.device_bytes);
+		munmap(segment, w.segment_bytes);
+		world_free(&w);
+	}
+}
+
 /* An operation that nobody asks about any more goes by itself, and a device waits for it. */
 static void let_go(void **state)
 {
@@ -307,6 +353,7 @@ int main(void)
 		cmocka_unit_test(many_at_once),
 		cmocka_unit_test(two_copy_lanes),
 		cmocka_unit_test(after_an_event),
+		cmocka_unit_test(begun_by_the_caller),
 		cmocka_unit_test(let_go),
 		cmocka_unit_test(every_call_fails),
 	};
