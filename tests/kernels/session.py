@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All that is to be known of a GPU, in one go and in a given time: checks, a sweep of tunings of the ring, all figures with the best one,
-what the rest of the device feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
+"""All that is to be known of a GPU, in one go and in a given time: checks, all figures and where their time goes, what the rest of the device
+feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, faults.txt, register.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt,
-host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
-registration by its parts, faults, a wide sweep, and the rates of the best tuning with their times. What does not fit into the time is left
+OUT gets twins.txt, faults.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
+registration by its parts (register.txt), faults, a sweep of tunings of the ring (sweep.txt), and the rates of the best with their times. What does not fit into the time is left
 out, and said.txt says so."""
 import json
 import os
@@ -25,49 +24,24 @@ TUNE = "tune" in sys.argv[3:]
 POOL = "/proc/sys/vm/nr_hugepages"
 PAGES = 7680  # 15 GiB: what bench gpu takes, registers, and gives to a daemon
 
-RATES = "h2d_ratio_1168,h2d_ratio_4096,h2d_ratio_16384,h2d_ratio_262144,d2h_ratio_4096,d2h_ratio_32768,d2h_ratio_262144,duplex,cpu_ms"
-TUNINGS = [
-    "--ring-slots 2 --copy-lanes 2",
-    "CUDA_DEVICE_MAX_CONNECTIONS=32 --ring-slots 2 --copy-lanes 2",
-    "--ring-slots 2 --copy-lanes 1",
-    "--ring-slots 3 --copy-lanes 2",
-    "--ring-slots 2 --copy-lanes 2 --ring-blocks 16",
-    "--ring-slots 2 --copy-lanes 2 --turns",
-]
 SIZES = ("4096", "16384", "65536", "262144")
-WIDE_RATES = ",".join("%s_ratio_%s" % (way, size) for size in SIZES for way in ("h2d", "d2h"))
-WIDE_GOALS = {"h2d_ratio_" + size: 0.98 for size in SIZES}
-WIDE_GOALS.update({"d2h_ratio_4096": 0.93, "d2h_ratio_16384": 0.95, "d2h_ratio_65536": 0.97, "d2h_ratio_262144": 0.97})
-LARGE = "--ring-in 40M --batch 20M"
-SPIN = " --spin 1000"
-WIDE = [
+RATES = ",".join(["h2d_ratio_1168"] + ["%s_ratio_%s" % (way, size) for size in SIZES for way in ("h2d", "d2h")] + ["cpu_ms"])
+GOALS = {"h2d_ratio_" + size: 0.98 for size in SIZES}
+GOALS.update({"h2d_ratio_1168": 0.90, "d2h_ratio_4096": 0.93, "d2h_ratio_16384": 0.95, "d2h_ratio_65536": 0.97, "d2h_ratio_262144": 0.97})
+TUNINGS = [
     "",
-    SPIN,
-    LARGE,
-    LARGE + SPIN,
-    LARGE + " --paced",
-    LARGE + " --tables-ride",
-    LARGE + " --paced --tables-ride",
-    LARGE + " --ring-edge 2M",
-    LARGE + SPIN + " --paced --ring-edge 2M --first-batch 1M",
-    LARGE + SPIN + " --ring-edge 2M --first-batch 1M",
-    "--ring-in 32M",
-    "--ring-in 36M --batch 18M",
-    "--ring-in 40M",
-    "--ring-in 44M --batch 22M",
-    "--batch 32M --first-batch 1M" + SPIN,
-    "--first-batch 1M",
-    "--paced",
-    "--tables-ride",
-    "--ring-edge 2M",
-    LARGE + SPIN + " --path staged",
-    LARGE + " --ring-blocks 64",
-    LARGE + " --copy-lanes 1",
+    "--spin 0",
+    "--ring-in 30M",
     "--ring-slots 3",
-    "--ring-in 37M --ring-slots 3",
-    "--ring-in 24M --ring-slots 3",
+    "--copy-lanes 1",
+    "--ring-blocks 16",
+    "--ring-blocks 64",
+    "--turns",
+    "--path staged",
+    "--path batched",
+    "CUDA_DEVICE_MAX_CONNECTIONS=32",
 ]
-UPLOADS = ["--ring-slots 2 --copy-lanes 2", "--ring-slots 2 --copy-lanes 2 --turns"]
+UPLOADS = ["", "--turns"]
 BESIDE = ["", "--prefer-overlap"]
 
 
@@ -136,27 +110,22 @@ def host():
             f.write(memory.read())
 
 
-def choose(tunings, options, goals, figures, limit, keep=0):
+def sweep(keep):
     """The tuning that lacks least of what is to be reached."""
-    best, least = tunings[0], None
-    for tuning in tunings:
-        if left(keep) < limit:
+    best, least = TUNINGS[0], None
+    for tuning in TUNINGS:
+        if left(keep) < 20:
             say("left out: the tuning " + tuning)
             continue
-        rows = bench("sweep.txt", [*options, *tuning.split(), "--figure", figures], limit)
-        if not rows or not all(name in rows for name in goals):
+        rows = bench("sweep.txt", [*tuning.split(), "--figure", RATES], 20)
+        if not all(name in rows for name in GOALS):
             continue
-        lack = sum(max(0, goal + 0.002 - rows[name]["value"]) for name, goal in goals.items())
-        say("%s lacks %.4f: %s" % (tuning, lack, " ".join("%.4f" % rows[name]["value"] for name in goals)))
+        lack = sum(max(0, goal + 0.002 - rows[name]["value"]) for name, goal in GOALS.items())
+        say("%s lacks %.4f: %s" % (tuning, lack, " ".join("%.4f" % rows[name]["value"] for name in GOALS)))
         if least is None or lack < least - 0.001:
             best, least = tuning, lack
+    say("the best tuning: " + best)
     return best
-
-
-def sweep():
-    goals = {"h2d_ratio_1168": 0.90, "h2d_ratio_4096": 0.98, "h2d_ratio_16384": 0.98, "h2d_ratio_262144": 0.98, "d2h_ratio_4096": 0.93,
-             "d2h_ratio_32768": 0.97, "d2h_ratio_262144": 0.97}
-    return choose(TUNINGS, ["--bytes", "1G"], goals, RATES, 25)
 
 
 def register(backing, *options):
@@ -170,11 +139,9 @@ def faults():
 def tune():
     host()
     register("hugetlb", "--times")
-    run("twins.txt", ["check_twins", KERNELS, "100", "small", "ride", "paced", "edges"], 20)
-    run("twins.txt", ["check_twins", KERNELS, "100", "small", "ride", "turns"], 20)
+    run("twins.txt", ["check_twins", KERNELS, "100", "small", "pieces"], 20)
     faults()
-    best = choose(WIDE, [], WIDE_GOALS, WIDE_RATES, 20, 65)
-    say("the best tuning: " + best)
+    best = sweep(65)
     bench("gpu.txt", ["--times", *best.split(), "--figure", "h2d_ratio,d2h_ratio,duplex,cpu_ms"], left(20))
     register("thp")
     register("4k")
@@ -218,19 +185,17 @@ def main():
 def everything():
     host()
     run("twins.txt", ["check_twins", KERNELS, "200"], 60)
-    run("twins.txt", ["check_twins", KERNELS, "200", "small"], 30)
+    run("twins.txt", ["check_twins", KERNELS, "200", "small", "pieces"], 30)
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
     faults()
-    checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
-    checker("racecheck", 30, "--racecheck-report", "all")
-    best = sweep()
-    say("the best tuning: " + best)
+    bench("gpu.txt", ["--paths", "--times"], min(200, left(50)))
+    for options in BESIDE:
+        bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", ",".join(
+            "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
     for options in UPLOADS:
         bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", "upload_p99_us,small_restore_us"], 15)
-    bench("gpu.txt", ["--paths", "--register-bytes", "4G", *best.split()], min(180, left(50)))
-    for options in BESIDE:
-        bench("beside.txt", ["--bytes", "1G", *best.split(), *options.split(), "--figure", ",".join(
-            "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
+    checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
+    checker("racecheck", 30, "--racecheck-report", "all")
     checker("initcheck", 45)
 
 
