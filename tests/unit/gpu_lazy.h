@@ -52,6 +52,8 @@ static struct lazy {
 	uint32_t favourite;      /* lane that goes first, as far as it can */
 	bool asleep;             /* nothing is done while work is given */
 	uint32_t registered;
+	void (*meanwhile)(void *); /* done once, amid the next work that is given; atomic */
+	void *meanwhile_context;
 } lazy = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* (lock) */
@@ -116,9 +118,12 @@ static inline bool lazy_step(void)
 
 static inline int lazy_give(enum lane lane, struct lazy_command command)
 {
+	void (*meanwhile)(void *) = __atomic_exchange_n(&lazy.meanwhile, NULL, __ATOMIC_ACQ_REL);
 	struct lazy_command *c = malloc(sizeof(*c));
 	int r;
 
+	if (meanwhile)
+		meanwhile(lazy.meanwhile_context);
 	pthread_mutex_lock(&lazy.lock);
 	r = lazy_fault();
 	if (r) {
