@@ -22,7 +22,8 @@ static const char more[] =
 	"small_restore_us (a value of 4.5 MiB, from call to event; _beside: beside copies), cpu_ms_per_gib,\n"
 	"interference_LOOP_WAY_PATH_RATE (a loop of other work beside copies, over the loop alone), upload_p99_us (64 KiB beside copies;\n"
 	"_plain: beside large plain ones, _pieces: of 16 MiB, _2gbps: at that rate),\n"
-	"register_64gib_s (each backing; hugetlb pages have to be reserved first: vm.nr_hugepages),\n"
+	"register_64gib_s (each backing, pages that were made before, as a daemon makes those that it grants; `first`, `again`: new ones;\n"
+	"hugetlb pages have to be reserved first: vm.nr_hugepages),\n"
 	"e2e_put_ratio, e2e_get_ratio (through a daemon, over the copy alone), attach_s_per_gib.";
 
 int bench_gpu_complain(const char *what)
