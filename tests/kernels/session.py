@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All that is to be known of a GPU, in one go and in a given time: checks, all figures and where their time goes, what the rest of the device
+"""All that is to be known of a GPU, in one go and in a given time: checks, all figures, where their time goes, what the rest of the device
 feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, faults.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
+OUT gets twins.txt, faults.txt, gpu.txt, times.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
 registration by its parts (register.txt), faults, a sweep of tunings of the ring (sweep.txt), and the rates of the best with their times. What does not fit into the time is left
 out, and said.txt says so."""
 import json
@@ -188,7 +188,8 @@ def everything():
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "pieces"], 30)
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
     faults()
-    bench("gpu.txt", ["--paths", "--times"], min(200, left(50)))
+    bench("gpu.txt", ["--paths"], min(200, left(50)))
+    bench("times.txt", ["--times", "--figure", "h2d_ratio,d2h_ratio"], 40)
     for options in BESIDE:
         bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", ",".join(
             "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
