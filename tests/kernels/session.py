@@ -3,9 +3,10 @@
 """All that is to be known of a GPU, in one go and in a given time: checks, all figures, where their time goes, what the rest of the device
 feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, faults.txt, gpu.txt, times.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With `reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is
-registration by its parts (register.txt), faults, a sweep of tunings of the ring (sweep.txt), and the rates of the best with their times. What does not fit into the time is left
-out, and said.txt says so."""
+OUT gets twins.txt, faults.txt, gpu.txt, times.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With
+`reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is registration by its
+parts (register.txt), faults, a sweep of tunings of the ring (sweep.txt), and the rates of the best with their times. What does not fit into
+the time is left out, and said.txt says so."""
 import json
 import os
 import shutil
