@@ -27,6 +27,7 @@
 #include "store/into.h"
 #include "store/manage.h"
 #include "store/put.h"
+#include "store/ticket.h"
 
 #define CALLS_MAX 4096u
 
@@ -48,6 +49,7 @@ struct call {
 	struct ctl *ctl; /* (lock; written in calls_get and calls_put) taken from the handles until the answer */
 	void (*run)(struct fs *fs, struct call *call); /* goes on with it when it comes from the queue */
 	const struct operation *operation; /* of an ioctl */
+	uint32_t bytes;  /* of the struct that came, and goes back */
 	bool entered;    /* session_enter succeeded */
 	bool noted;      /* its number stands in the session's list of running requests */
 	bool armed;      /* the kernel's interrupt knows it */
@@ -70,6 +72,7 @@ struct call {
 		struct pfs_get_transfer get_transfer;
 		struct pfs_import import;
 		struct pfs_get_into get_into;
+		struct pfs_get_confirm get_confirm;
 		struct pfs_get_cancel get_cancel;
 		struct pfs_release release;
 		struct pfs_probe probe;
@@ -96,6 +99,7 @@ struct call {
 			struct get_into store;
 			int result; /* of its carrier */
 		} get_into;
+		struct ticket_confirm confirm;
 		struct probe probe;
 		struct touch touch;
 		struct removal removal;

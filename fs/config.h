@@ -25,7 +25,7 @@
 	x(UINT, populate_threads, "4", 1, 64, "threads that do so") \
 	x(UINT, loop_threads, "0", 0, 64, "threads that serve the mount; 0 = the cores, at most 4") \
 	x(UINT, handle_ttl_ms, "60000", 100, 3600000, "a handle neither transferred nor cancelled is cancelled then") \
-	x(UINT, fill_ttl_ms, "60000", 100, 3600000, "a put group that waits for another plan is given up then") \
+	x(UINT, fill_ttl_ms, "60000", 100, 3600000, "a put group that waits for another plan is given up then, and so is what only some ranks have committed") \
 	x(UINT, token_ttl_ms, "10000", 100, 600000, "how long the token of ATTACH may be shown") \
 	x(UINT, max_namespaces, "64", 1, 64, "namespaces at once") \
 	x(UINT, max_connections, "64", 1, 4096, "connections to the socket that have not shown their token yet") \

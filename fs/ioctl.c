@@ -28,6 +28,7 @@ static const struct operation *const operations[] = {
 	[_IOC_NR(PFS_IOC_STAT)] = &ioctl_stat,
 	[_IOC_NR(PFS_IOC_LAST_ERROR)] = &ioctl_last_error,
 	[_IOC_NR(PFS_IOC_IMPORT)] = &ioctl_import,
+	[_IOC_NR(PFS_IOC_GET_CONFIRM)] = &ioctl_get_confirm,
 	[_IOC_NR(PFS_IOC_TOUCH)] = &ioctl_touch,
 	[_IOC_NR(PFS_IOC_REMOVE)] = &ioctl_remove,
 	[_IOC_NR(PFS_IOC_PIN)] = &ioctl_pin,
@@ -74,7 +75,7 @@ static void answer(struct fs *fs, struct call *call, int result)
 	fuse_req_t req = call->req;
 	uint64_t began_ns = call->began_ns;
 	unsigned char reply[sizeof(struct pfs_last_error)];
-	uint32_t bytes = op->bytes;
+	uint32_t bytes = call->bytes;
 
 	lock_assert_none_held();
 	if (op->done)
@@ -147,7 +148,7 @@ static void go_on(struct fs *fs, struct call *call, int r)
 		publish(fs, call, false);
 	} else if (r == STEP_CARRY && !fs->carriers) { /* a test's world: here and now */
 		call->operation->carry(call);
-		answer(fs, call, call->operation->step(call));
+		go_on(fs, call, call->operation->step(call));
 	} else if (r == STEP_CARRY) {
 		if (!hand_to_carrier(fs, call))
 			give_up(fs, call, ENODEV);
@@ -223,20 +224,21 @@ static void begin(struct fs *fs, struct call *call, unsigned nr)
 
 	call->began_ns = now_ns;
 	loop_follow(call->arg.call.cpu);
-	int result, r = check_call(&call->arg.call, op->bytes, &call->why);
+	int result, r = check_call(&call->arg.call, call->bytes, &call->why);
 
 	if (!r && !op->forgettable) {
 		r = ctl_request_begin(
-			call->ctl, call->arg.call.seq, nr, now_ns, &result, call->arg.bytes, op->bytes, &call->why);
+			call->ctl, call->arg.call.seq, nr, now_ns, &result, call->arg.bytes, call->bytes, &call->why);
 		if (r == CTL_E_REPEATED) {
 			uint64_t handle = ctl_handle(call->ctl);
 			unsigned char reply[CTL_ANSWER_BYTES];
+			uint32_t bytes = call->bytes;
 
-			memcpy(reply, call->arg.bytes, op->bytes);
+			memcpy(reply, call->arg.bytes, bytes);
 			fuse_req_t req = call->req;
 			calls_put(fs->calls, call);
 			handles_put(fs->handles, handle);
-			fuse_reply_ioctl(req, result, reply, op->bytes);
+			fuse_reply_ioctl(req, result, reply, bytes);
 			return;
 		}
 		call->noted = r == 0;
@@ -272,11 +274,13 @@ static const struct operation *find_operation(
 			why_set(why, ENOTTY, "there is no operation %u", nr);
 		return NULL;
 	}
-	if (_IOC_SIZE(cmd) != op->bytes || _IOC_DIR(cmd) != (_IOC_READ | _IOC_WRITE) || !in || in_bytes < op->bytes ||
-		out_bytes < op->bytes) {
+	uint32_t bytes = _IOC_SIZE(cmd);
+
+	if (bytes == 0 || (bytes != op->bytes && bytes != op->bytes_1) || _IOC_DIR(cmd) != (_IOC_READ | _IOC_WRITE) || !in ||
+		in_bytes < bytes || out_bytes < bytes) {
 		why_set(why, EINVAL,
 			"%s: the ioctl number carries %u bytes and direction %u; it has %u bytes, in and out", op->name,
-			_IOC_SIZE(cmd), _IOC_DIR(cmd), op->bytes);
+			bytes, _IOC_DIR(cmd), op->bytes);
 		return NULL;
 	}
 	return op;
@@ -318,6 +322,9 @@ void ioctl_receive(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *argument,
 	call->req = req;
 	call->run = ioctl_run;
 	call->operation = op;
-	memcpy(call->arg.bytes, in, op->bytes);
+	call->bytes = _IOC_SIZE(cmd);
+	memcpy(call->arg.bytes, in, call->bytes);
+	if (call->bytes < op->bytes)
+		memset(call->arg.bytes + call->bytes, 0, op->bytes - call->bytes);
 	begin(fs, call, _IOC_NR(cmd));
 }

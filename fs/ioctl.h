@@ -20,6 +20,8 @@
 struct operation {
 	const char *name;
 	uint32_t bytes;         /* of its struct; 0 = no such operation */
+	uint32_t bytes_1;       /* of the struct's first version, which programs built before send; 0 = there is one version. What such a
+	                         * struct lacks is 0 in call.arg, and is not answered */
 	uint32_t deadline_ms;   /* when the client names none */
 	bool outside;           /* may be asked before ATTACH ended, without a call buffer */
 	bool forgettable;       /* its answer is not kept for a repetition, nor its error noted */
@@ -35,7 +37,7 @@ struct operation {
 /* The tables: fs/ioctl_session.c, fs/ioctl_put.c, fs/ioctl_get.c, fs/ioctl_import.c, fs/ioctl_manage.c, fs/ioctl_blob.c. */
 extern const struct operation ioctl_attach, ioctl_segments, ioctl_segments_ack, ioctl_stat, ioctl_last_error, ioctl_settle;
 extern const struct operation ioctl_put_start, ioctl_put_commit, ioctl_put_abort;
-extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_cancel, ioctl_release, ioctl_probe;
+extern const struct operation ioctl_get_start, ioctl_get_transfer, ioctl_get_confirm, ioctl_get_cancel, ioctl_release, ioctl_probe;
 extern const struct operation ioctl_import, ioctl_get_into;
 extern const struct operation ioctl_touch, ioctl_remove, ioctl_pin, ioctl_drain, ioctl_reset;
 extern const struct operation ioctl_blob_put, ioctl_blob_get, ioctl_blob_remove, ioctl_blob_lock;

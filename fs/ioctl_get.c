@@ -8,6 +8,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "store/ticket.h"
+
+_Static_assert(sizeof(struct pfs_candidate) == sizeof(struct get_candidate) &&
+		       offsetof(struct pfs_candidate, key) == offsetof(struct get_candidate, key) &&
+		       offsetof(struct pfs_candidate, consumed) == offsetof(struct get_candidate, consumed) &&
+		       offsetof(struct pfs_candidate, bytes) == offsetof(struct get_candidate, bytes),
+	"a candidate is written as it is");
+_Static_assert(PFS_MAX_TICKETS == TICKETS_MAX, "limits");
+
 #define MEMORY_BYTES_PER_US 20000u /* 20 GB/s, before anything was measured */
 #define RELEASES_AT_ONCE 64u       /* plans of one step */
 
@@ -51,6 +60,11 @@ static int get_start_check(struct call *call)
 			&call->why, EOPNOTSUPP, "policy: %u is not served by this version; PREFIX (0) is", g->policy);
 	if (g->policy != PFS_POLICY_PREFIX)
 		return why_set(&call->why, EINVAL, "policy: there is no policy %u", g->policy);
+	if (g->candidates_capacity > PFS_MAX_CANDIDATES || g->wanted_capacity > PFS_MAX_WANTED)
+		return why_set(&call->why, EINVAL, "%s_capacity: %u is over the limit of %u",
+			g->candidates_capacity > PFS_MAX_CANDIDATES ? "candidates" : "wanted",
+			g->candidates_capacity > PFS_MAX_CANDIDATES ? g->candidates_capacity : g->wanted_capacity,
+			g->candidates_capacity > PFS_MAX_CANDIDATES ? PFS_MAX_CANDIDATES : PFS_MAX_WANTED);
 	r = span_check_count("keys", g->keys, PFS_MAX_KEYS, &call->why);
 	if (!r && g->groups > PFS_MAX_GROUPS)
 		r = why_set(&call->why, E2BIG, "groups: %u are over the limit of %u", g->groups, PFS_MAX_GROUPS);
@@ -77,6 +91,12 @@ static int get_start_spans(struct call *call)
 	if (!r)
 		r = span_take(&call->span, "missing_offset", g->missing_offset, g->missing_capacity, sizeof(uint32_t),
 			(void **)&w->missing, &call->why);
+	if (!r)
+		r = span_take(&call->span, "candidates_offset", g->candidates_offset, g->candidates_capacity,
+			sizeof(struct pfs_candidate), (void **)&w->candidates, &call->why);
+	if (!r)
+		r = span_take(&call->span, "wanted_offset", g->wanted_offset, g->wanted_capacity, sizeof(uint64_t),
+			(void **)&w->wanted, &call->why);
 	if (!r && groups) {
 		r = copy_in(call, groups, g->groups * sizeof(uint32_t));
 		w->groups = call->copy;
@@ -102,6 +122,11 @@ static int get_start_call(struct call *call)
 	w->start = g->start;
 	w->have = g->have;
 	w->limit = g->limit;
+	memcpy(w->ticket, g->ticket, sizeof(w->ticket));
+	w->prompt_len = g->prompt_len;
+	w->room = g->room;
+	w->candidates_capacity = g->candidates_capacity;
+	w->wanted_capacity = g->wanted_capacity;
 	w->class_mask = g->class_mask;
 	w->wait_inflight = g->flags & PFS_GET_WAIT_INFLIGHT;
 	w->no_ahead = g->flags & PFS_GET_NO_AHEAD;
@@ -134,10 +159,13 @@ static void get_start_done(struct call *call)
 	g->all_hit = w->all_hit;
 	g->hits = w->hit_count;
 	g->missing = w->missing_count;
-	g->candidates = 0;
-	g->wanted = 0;
+	g->candidates = w->candidate_count;
+	g->wanted = w->wanted_count;
 	g->handle_live = w->handle_live;
-	g->demand = 0;
+	g->demand = w->demand;
+	g->dense_len = w->dense_len;
+	g->would_len = w->would_len;
+	g->interval = (uint32_t)space_layout(ctl_space(call->ctl))->interval;
 	memset(g->bytes, 0, sizeof(g->bytes));
 	memset(g->estimate_us, 0, sizeof(g->estimate_us));
 	g->bytes[PFS_TIER_MEMORY] = w->bytes;
@@ -150,6 +178,7 @@ static void get_start_done(struct call *call)
 const struct operation ioctl_get_start = {
 	.name = "GET_START",
 	.bytes = sizeof(struct pfs_get_start),
+	.bytes_1 = PFS_BYTES_GET_START_1,
 	.deadline_ms = 10000,
 	.begin = get_start_call,
 	.step = get_start_go_on,
@@ -166,6 +195,8 @@ static int get_transfer_call(struct call *call)
 	int r;
 
 	w->delivered_len = g->from;
+	if (g->reserved)
+		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", g->reserved);
 	if (g->handle == 0 || g->plan == 0)
 		return why_set(&call->why, EINVAL, "%s: it is 0; ids begin at 1", g->handle ? "plan" : "handle");
 	r = span_take(&call->span, "offsets_offset", g->offsets_offset, g->offsets_capacity, sizeof(uint64_t),
@@ -179,6 +210,7 @@ static int get_transfer_call(struct call *call)
 	w->from = g->from;
 	w->to = g->to;
 	w->class_mask = g->class_mask;
+	w->candidate = g->candidate;
 	w->offsets_capacity = g->offsets_capacity;
 	w->deadline_ns = call->deadline_ns;
 	r = get_transfer_begin(w, &call->why);
@@ -208,11 +240,55 @@ static void get_transfer_done(struct call *call)
 const struct operation ioctl_get_transfer = {
 	.name = "GET_TRANSFER",
 	.bytes = sizeof(struct pfs_get_transfer),
+	.bytes_1 = PFS_BYTES_GET_TRANSFER_1,
 	.deadline_ms = 10000,
 	.begin = get_transfer_call,
 	.step = get_transfer_go_on,
 	.undo = get_transfer_give_up,
 	.done = get_transfer_done,
+};
+
+/* ---- GET_CONFIRM --------------------------------------------------------------------------------------------- */
+
+static int get_confirm_call(struct call *call)
+{
+	const struct pfs_get_confirm *g = &call->arg.get_confirm;
+	struct ticket_confirm *w = &call->work.confirm;
+
+	if (g->reserved)
+		return why_set(&call->why, EINVAL, "reserved: it is 0x%x and must be zero", g->reserved);
+	if (g->flags & ~PFS_CONFIRM_FAILED)
+		return why_set(&call->why, EINVAL, "flags: 0x%x has unknown bits; known is 0x%x", g->flags, PFS_CONFIRM_FAILED);
+	w->session = ctl_session(call->ctl);
+	memcpy(w->ticket, g->ticket, sizeof(w->ticket));
+	w->failed = g->flags & PFS_CONFIRM_FAILED;
+	w->deadline_ns = call->deadline_ns;
+	return STEP_MORE;
+}
+
+static int get_confirm_go_on(struct call *call)
+{
+	return ticket_confirm_step(&call->work.confirm, &call->why);
+}
+
+static void get_confirm_give_up(struct call *call)
+{
+	ticket_confirm_undo(&call->work.confirm);
+}
+
+static void get_confirm_done(struct call *call)
+{
+	call->arg.get_confirm.restored = call->work.confirm.restored;
+}
+
+const struct operation ioctl_get_confirm = {
+	.name = "GET_CONFIRM",
+	.bytes = sizeof(struct pfs_get_confirm),
+	.deadline_ms = 10000,
+	.begin = get_confirm_call,
+	.step = get_confirm_go_on,
+	.undo = get_confirm_give_up,
+	.done = get_confirm_done,
 };
 
 /* ---- GET_CANCEL, RELEASE ------------------------------------------------------------------------------------- */

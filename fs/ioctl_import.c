@@ -108,7 +108,9 @@ static void get_into_carry(struct call *call)
 
 static int get_into_go_on(struct call *call)
 {
-	return call->work.get_into.result;
+	int r = call->work.get_into.result;
+
+	return r ? r : get_into_step(&call->work.get_into.store, &call->why);
 }
 
 static void get_into_give_up(struct call *call)

@@ -18,14 +18,15 @@ _Static_assert(sizeof(struct pfs_put_group) == sizeof(struct put_group) && SAME(
 	"a group is copied as it is");
 _Static_assert(sizeof(struct pfs_key) == sizeof(struct key), "keys are read in place");
 _Static_assert(
-	PFS_GROUP_ROOT == PUT_ROOT && PFS_GROUP_WHOLE == PUT_WHOLE && PFS_GROUP_ROW_ONLY == PUT_ROW_ONLY, "flags");
+	PFS_GROUP_ROOT == PUT_ROOT && PFS_GROUP_WHOLE == PUT_WHOLE && PFS_GROUP_ROW_ONLY == PUT_ROW_ONLY &&
+		PFS_GROUP_RUNG == PUT_RUNG, "flags");
 _Static_assert(PFS_ANSWER_NONE == PUT_ANSWER_NONE && PFS_ANSWER_EXISTS == PUT_ANSWER_EXISTS &&
 		       PFS_ANSWER_INFLIGHT == PUT_ANSWER_INFLIGHT && PFS_ANSWER_DUPLICATE == PUT_ANSWER_DUPLICATE,
 	"answers");
 _Static_assert((int)PFS_GROUP_OK == (int)PUT_OK && (int)PFS_GROUP_NOROOM == (int)PUT_NOROOM &&
 		       (int)PFS_GROUP_TOOBIG == (int)PUT_TOOBIG && (int)PFS_GROUP_COMMITTED == (int)PUT_COMMITTED &&
 		       (int)PFS_GROUP_PENDING == (int)PUT_PENDING && (int)PFS_GROUP_LOST == (int)PUT_LOST &&
-		       (int)PFS_GROUP_ABORTED == (int)PUT_ABORTED,
+		       (int)PFS_GROUP_ABORTED == (int)PUT_ABORTED && (int)PFS_GROUP_NOPAGES == (int)PUT_NOPAGES,
 	"status");
 _Static_assert(PFS_STEP_KEYS == PUT_STEP_KEYS && PFS_MAX_RECORD_PAGES == PUT_RECORD_PAGES, "limits");
 
@@ -86,6 +87,8 @@ static int put_start_call(struct call *call)
 	w->group_count = p->groups;
 	w->key_count = p->keys;
 	w->class_mask = p->class_mask;
+	memcpy(w->ticket, p->ticket, sizeof(w->ticket));
+	w->deadline_ns = p->call.deadline_ms ? call->deadline_ns : 0;
 	r = put_start_begin(w, &call->why);
 	return r ? r : STEP_MORE;
 }
@@ -108,6 +111,7 @@ static void put_start_done(struct call *call)
 const struct operation ioctl_put_start = {
 	.name = "PUT_START",
 	.bytes = sizeof(struct pfs_put_start),
+	.bytes_1 = PFS_BYTES_PUT_START_1,
 	.begin = put_start_call,
 	.step = put_start_go_on,
 	.done = put_start_done,

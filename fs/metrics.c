@@ -217,6 +217,7 @@ static void counters(struct page *p)
 	REPORT(orphans, "", "records whose parent is not known");
 	REPORT(generation, "", "how often it was reset, plus one");
 	REPORT(hidden_records, "", "records of older generations that have yet to go");
+	REPORT(records_filling, "", "records in which values may lack shares");
 	REPORT(remnants, "", "sessions of before the last adoption that something is kept for");
 	REPORT(remnant_slots, "", "slots that are kept for them");
 	REPORT(pinned_bytes, "", "memory of records that operators pinned");

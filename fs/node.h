@@ -42,6 +42,7 @@ enum node_kind {
 	NODE_RECORDS,
 	NODE_CHECKPOINTS,
 	NODE_BY_KEY, /* pages/ */
+	NODE_FUNNEL, /* behind the others: ids that the kernel holds over an upgrade stay what they are */
 	NODE_RECORD, /* from here on, a record's */
 	NODE_HEADER,
 	NODE_PAGES,

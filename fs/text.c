@@ -38,6 +38,7 @@ static const char readme[] =
 	"  ctl                   what engines open; see docs/abi.md. Takes commands as text, too\n"
 	"  segment               the shared memory: length, pages, granted ranges\n"
 	"  stats                 counters, one `name value` a line\n"
+	"  funnel                what prompts had in common, what was lost of it, and the states that would have saved it\n"
 	"  records/<tokens>-<key>/   a run of pages: tokens at its end in 16 hex digits, key of its end in 64\n"
 	"    header              everything about it, one `name: value` a line\n"
 	"    pages, row          the bytes: each page's values, the state at its end; an absent value is ENODATA\n"
@@ -232,6 +233,23 @@ static void print_stats(struct space *space, FILE *to)
 	free(text);
 }
 
+/* From what prompts had in common to what was restored of it, and what became of each boundary at which a state was missing. */
+static void print_funnel(struct space *space, FILE *to)
+{
+	struct space_report r;
+
+	space_report(space, &r);
+	fprintf(to, "interval %" PRIu64 "\nrequests %" PRIu64 "\ndense_hit_tokens %" PRIu64 "\nhit_tokens %" PRIu64
+		    "\nlost_to_checkpoint_tokens %" PRIu64 "\nlost_unrecoverable_tokens %" PRIu64 "\n",
+		space_layout(space)->interval, r.stats.requests, r.stats.dense_hit_tokens, r.stats.hit_tokens,
+		r.stats.lost_to_checkpoint_tokens, r.stats.lost_unrecoverable_tokens);
+#define X(name, help) fprintf(to, #name " %" PRIu64 "\n", r.demands.name);
+	DEMANDS_COUNTERS(X)
+#undef X
+	fprintf(to, "demands_open %" PRIu64 "\nrows_wanted %" PRIu64 "\nrows_put %" PRIu64 "\nrows_superseded %" PRIu64 "\n",
+		r.demands.open, r.stats.rows_wanted, r.stats.rows_put, r.stats.rows_superseded);
+}
+
 static void print_pending(struct fs *fs, uint64_t number, bool error, FILE *to)
 {
 	size_t bytes = 0;
@@ -278,6 +296,10 @@ static void print_node(struct fs *fs, const struct look *look, const struct view
 	case NODE_STATS:
 		if (space)
 			print_stats(space, to);
+		break;
+	case NODE_FUNNEL:
+		if (space)
+			print_funnel(space, to);
 		break;
 	default:
 		break;

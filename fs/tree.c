@@ -29,6 +29,7 @@ static const struct fixed fixed[] = {
 	{NODE_NAMESPACE, "ctl", NODE_CTL, S_IFREG},
 	{NODE_NAMESPACE, "segment", NODE_SEGMENT, S_IFREG},
 	{NODE_NAMESPACE, "stats", NODE_STATS, S_IFREG},
+	{NODE_NAMESPACE, "funnel", NODE_FUNNEL, S_IFREG},
 	{NODE_NAMESPACE, "records", NODE_RECORDS, S_IFDIR},
 	{NODE_NAMESPACE, "checkpoints", NODE_CHECKPOINTS, S_IFDIR},
 	{NODE_NAMESPACE, "pages", NODE_BY_KEY, S_IFDIR},
@@ -52,6 +53,7 @@ static bool fixed_present(const struct fixed *f, const struct look *dir)
 	case NODE_CTL:
 	case NODE_SEGMENT:
 	case NODE_STATS:
+	case NODE_FUNNEL:
 	case NODE_RECORDS:
 	case NODE_CHECKPOINTS:
 	case NODE_BY_KEY:

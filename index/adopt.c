@@ -261,7 +261,7 @@ int index_adopt(struct index *index, struct index_adoption *a, uint32_t *ret)
 	}
 	index->adopting = true;
 	index->counters.records++;
-	index->zero_page_records += record_is_zero(r);
+	zero_page_record_comes(index, r);
 	index->mends += a->pages;
 	adopt_seal(index, number, a);
 	*ret = number;

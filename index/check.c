@@ -18,7 +18,7 @@
 struct totals {
 	uint64_t names, units;
 	struct index_counters count;
-	uint32_t in_pages, in_rows, in_lost, zero, hidden;
+	uint32_t in_pages, in_rows, in_lost, in_olds, zero, hidden;
 	uint64_t held_units;
 	uint32_t held;
 };
@@ -171,6 +171,12 @@ static void check_order(const struct index *index, uint32_t record, struct total
 	} else if (index->row_columns && !(r->flags & RECORD_FLAG_WHOLE) && place_has_value(index, r, INDEX_PAGE_ROW)) {
 		MUST(!idle || (zero && r->children) || index->adopting, record);
 	}
+	if (index->olds && index->old_slot[record] != INDEX_NONE) {
+		MUST(r->state == RECORD_LIVE && !(r->flags & (RECORD_FLAG_HELD | RECORD_FLAG_WHOLE)), record);
+		t->in_olds++;
+	} else if (index->olds) {
+		MUST(!(idle && old_candidate(index, r)) || index->adopting, record);
+	}
 	if (r->flags & RECORD_FLAG_SELECTED) {
 		MUST(r->pins > 0 && r->state == RECORD_LIVE, record);
 		t->count.victims_pending += r->selected;
@@ -277,6 +283,7 @@ void index_check(struct index *index)
 	MUST(t.in_pages == policy_lru.count(index->pages), INDEX_NONE);
 	MUST(t.in_rows == policy_lru.count(index->rows), INDEX_NONE);
 	MUST(t.in_lost == policy_lru.count(index->lost), INDEX_NONE);
+	MUST(!index->olds || t.in_olds == policy_lru.count(index->olds), INDEX_NONE);
 	MUST(t.count.records == c->records, INDEX_NONE);
 	MUST(t.count.pages == c->pages, INDEX_NONE);
 	MUST(t.count.hollow_pages == c->hollow_pages, INDEX_NONE);

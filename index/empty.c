@@ -123,10 +123,21 @@ bool index_value_kept(struct index *index, uint32_t entry, uint32_t *steps)
 	return held_behind(index, e->record, e->page == INDEX_PAGE_ROW ? 0 : e->page, steps);
 }
 
-static void value_alone(struct index *index, uint32_t entry, const struct index_sink *sink)
+/* The value of @entry, all shares of it: without one the others are of no use. Returns how many. */
+static uint32_t value_alone(struct index *index, uint32_t entry, const struct index_sink *sink)
 {
-	value_drop(index, entry, false, INDEX_WHY_ROOM, sink);
-	victim_gone(index, 1);
+	const struct entry *e = &index->tables->entries[entry];
+	const struct value_class *class = &index->layout->class[e->class_index];
+	uint32_t entries[LAYOUT_MAX_SHARES], values = 0, n;
+	const uint32_t *words = place_words(index, &index->records[e->record], e->page, &n) + class->first_column;
+
+	for (uint32_t s = 0; s < class->shares; s++)
+		if (word_is_value(words[s]))
+			entries[values++] = words[s] & WORD_ENTRY;
+	for (uint32_t i = 0; i < values; i++)
+		value_drop(index, entries[i], false, INDEX_WHY_ROOM, sink);
+	victim_gone(index, values);
+	return values;
 }
 
 /* One step towards @entry's going; false: it cannot go. */
@@ -152,8 +163,8 @@ static bool evict_step(struct index *index, uint32_t entry, uint32_t old, uint32
 	if (age_of(index, r, e->page) < old || !find_leaf(index, record, row ? 0 : e->page, steps, &leaf)) {
 		if (held_behind(index, record, row ? 0 : e->page, steps))
 			return false;
-		*steps -= *steps > 0;
-		value_alone(index, entry, sink);
+		values = value_alone(index, entry, sink);
+		*steps -= values < *steps ? values : *steps;
 		return true;
 	}
 	if (*steps == 0)

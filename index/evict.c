@@ -2,7 +2,7 @@
  *
  * What leaves.
  *
- * A record is in an order (pages or orphans; rows) from when it could first go until it gets a child or is handed out.
+ * A record is in an order (pages or orphans; rows; those with old values, olds.c) from when it could first go until it gets a child or is handed out.
  * Pins and new values do not take it out, they come and go too often: whoever is handed out and has values of groups
  * under way is left out, and comes back when the last of them is settled (candidate_consider). A pinned record that is
  * handed out is selected: its last page is owed, and goes with its last pin unless it is used before. One call selects
@@ -78,6 +78,8 @@ static void enter(struct index *index, uint32_t record)
 		policy_lru.insert(page_order(index, r), record);
 	if (index->row_columns && r->row_slot == INDEX_NONE && row_candidate(r))
 		policy_lru.insert(index->rows, record);
+	if (index->olds && index->old_slot[record] == INDEX_NONE && old_candidate(index, r))
+		policy_lru.insert(index->olds, record);
 }
 
 void candidate_consider(struct index *index, uint32_t record)
@@ -96,6 +98,8 @@ void candidate_withdraw(struct index *index, uint32_t record)
 		policy_lru.remove(page_order(index, r), record);
 	if (r->row_slot != INDEX_NONE)
 		policy_lru.remove(index->rows, record);
+	if (index->olds && index->old_slot[record] != INDEX_NONE)
+		policy_lru.remove(index->olds, record);
 }
 
 void candidate_recheck(struct index *index, uint32_t record)
@@ -190,7 +194,7 @@ static uint32_t step_values(const struct index *index, const struct record *r)
 }
 
 /* Those that were passed over become candidates again, even pinned ones. */
-static void reenter(struct index *index, uint32_t n)
+void candidates_reenter(struct index *index, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		enter(index, index->passed_over[i]);
@@ -243,7 +247,7 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 			break;
 		}
 	}
-	reenter(index, passed);
+	candidates_reenter(index, passed);
 	return result;
 }
 
@@ -274,7 +278,7 @@ int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t 
 		result = 0;
 		break;
 	}
-	reenter(index, passed);
+	candidates_reenter(index, passed);
 	return result;
 }
 
@@ -304,7 +308,7 @@ bool index_coldest_age(struct index *index, bool row, uint32_t *age)
 		found = !r->pins && (row ? row_candidate(r) : page_candidate(r));
 		*age = index->tick - use < INDEX_TICK_SPAN ? index->tick - use : INDEX_TICK_SPAN;
 	}
-	reenter(index, passed);
+	candidates_reenter(index, passed);
 	return found;
 }
 

@@ -66,16 +66,19 @@ int index_new(const struct index_config *config, struct index **ret, struct why 
 	index->news_context = config->news_context;
 	index->on_loss = config->lost;
 	index->on_loss_context = config->lost_context;
+	index->row_gone = config->row_gone;
+	index->row_gone_context = config->row_gone_context;
 	index->loss.record = INDEX_NONE;
 	index->tick = 1;
 	index->now_s = (uint32_t)clock_wall_s();
+	gates_begin(&index->gates, config->layout, ~0u, 0, 0);
 	policy_views(index, views);
 	index->records = memory_reserve(records_bytes(index), true);
 	index->memo = resume_memo_new();
 	index->pages = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->lost = policy_lru.create(&views[0], tables->record_capacity, why);
 	index->rows = policy_lru.create(&views[1], tables->record_capacity, why);
-	if (!index->records || !index->memo || !index->pages || !index->lost || !index->rows ||
+	if (olds_new(index, why) || !index->records || !index->memo || !index->pages || !index->lost || !index->rows ||
 		keymap_init(
 			&index->map, config->max_pages + config->hollow_count, tables->entries, sizeof(struct entry)) ||
 		keymap_init(&index->orphans, tables->record_capacity, tables->records, sizeof(struct record_entry)) ||
@@ -100,6 +103,7 @@ void index_free(struct index **indexp)
 	policy_lru.destroy(&index->pages);
 	policy_lru.destroy(&index->lost);
 	policy_lru.destroy(&index->rows);
+	olds_free(index);
 	keymap_deinit(&index->map);
 	keymap_deinit(&index->orphans);
 	arena_deinit(&index->arena);
@@ -112,7 +116,7 @@ size_t index_memory_bytes(const struct index *index)
 	return sizeof(*index) + (size_t)index->record_top * sizeof(struct record) + keymap_memory_bytes(&index->map) +
 	       keymap_memory_bytes(&index->orphans) + arena_memory_bytes(&index->arena) +
 	       policy_lru.memory_bytes(index->pages) + policy_lru.memory_bytes(index->rows) +
-	       policy_lru.memory_bytes(index->lost) + resume_memo_bytes(index->memo);
+	       policy_lru.memory_bytes(index->lost) + olds_memory_bytes(index) + resume_memo_bytes(index->memo);
 }
 
 const struct index_counters *index_counters(const struct index *index)

@@ -124,10 +124,14 @@ struct index_config {
 	void (*news)(void *context, enum index_news_kind kind, enum index_why why, uint64_t consumed,
 		     const struct key *endpoint, uint32_t pages, uint32_t row_values);
 	void *news_context;
-	/* Of LIVE records, under the lock, whatever the reason; may only note it and ask index_record_name and
-	 * index_record of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
+	/* Of LIVE records, under the lock, whatever the reason; may only note it and ask index_record_name,
+	 * index_record and index_half of it. @other: JOINED only, else INDEX_NONE. Silent during index_rebuild. NULL = no disk. */
 	void (*lost)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *lost_context;
+	/* A value of the row at @key went, committed or not; @hash is the key's, of index_prefetch; @empty: it was the last one there. Under the
+	 * lock; may only note it. Silent during index_rebuild, and of what a reset hid. NULL = nobody wants to know. */
+	void (*row_gone)(void *context, const struct key *key, uint64_t hash, bool empty);
+	void *row_gone_context;
 };
 
 /* ENOMEM, EINVAL. The index starts empty; tables must be formatted or go through index_rebuild next. */
@@ -154,24 +158,31 @@ void index_make_entries_present(const struct index *index, uint32_t first, uint3
 struct index_hit {
 	uint32_t record; /* INDEX_NONE = unknown key */
 	uint16_t page;
+	uint16_t classes; /* bit c: the value of page class c that belongs here is complete, all shares of it, or none belongs here;
+	                     0 of an unknown key */
 	bool complete; /* the values of all shares of the wanted page classes that belong on this page (layout_has_value) are
 	                  there and committed; one that was never put is lacking */
 	bool present;  /* some value is committed */
 	uint32_t entry; /* of column 0 when the page has one column and is complete, else INDEX_NONE */
+	uint32_t row;   /* if rows were asked for: the record whose row of all wanted states is complete at this key, as index_find_row says
+	                   (of a key without a page those of records without pages alone); INDEX_NONE */
 };
 
 /* Brings the map's lines for @n <= INDEX_STEP_KEYS keys near and writes what the keys hash to, which is then handed to
  * whatever is asked about them. May be called without the lock. */
 void index_prefetch(const struct index *index, const struct key *keys, uint32_t n, uint64_t *hashes);
 
+/* The same for rows that are about to be looked for at the same keys. */
+void index_prefetch_rows(const struct index *index, const uint64_t *hashes, uint32_t n);
+
 /* The same for records that are about to be pinned or unpinned. Without the lock. */
 void index_prefetch_records(const struct index *index, const uint32_t *records, uint32_t n);
 
-/* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted (state classes ignored). */
+/* Looks @n <= INDEX_STEP_KEYS page keys up. @class_mask: classes of which values are wanted. */
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits);
-/* The same of keys that went through index_prefetch. */
+/* The same of keys that went through index_prefetch. @rows: the states of @class_mask are looked for too. */
 void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
-			 uint32_t class_mask, struct index_hit *hits);
+			 uint32_t class_mask, bool rows, struct index_hit *hits);
 /* Fetches what index_touch of the pages at @hits will write; under the lock. */
 void index_prefetch_uses(const struct index *index, const struct index_hit *hits, uint32_t n);
 
@@ -184,6 +195,9 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 /* Entry of a value, or INDEX_NONE when there is none or (@committed) it is not committed yet.
  * @page = INDEX_PAGE_ROW: @column is the row's. Sets *committed when not NULL. */
 uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, uint32_t column, bool *committed);
+/* The entries of the values in @columns of a page that was just looked up, as index_value says of each. */
+void index_page_values(const struct index *index, uint32_t record, uint16_t page, const uint32_t *columns, uint32_t n,
+		       uint32_t *entries);
 /* Has the page a value, committed or not? If not it keeps its name only while something needs that, or has gone. */
 bool index_page_has_value(const struct index *index, uint32_t record, uint16_t page);
 
@@ -287,6 +301,11 @@ int index_evict_page(struct index *index, bool (*accept)(void *context, uint32_t
 /* Lets the row of the coldest record with an idle row go. */
 int index_evict_row(struct index *index, bool (*accept)(void *context, uint32_t entry), void *context,
 		    const struct index_sink *sink);
+/* Lets old values of window class @class_index go (olds.c), of the record used least recently, from its beginning: all shares of one, on one
+ * page, which @accept has taken the entry of one share of. A record that is pinned, held, WHOLE or being filled loses none. 0; INDEX_E_NOTHING;
+ * INDEX_E_MORE: call again, as many pages were looked at as one stay may. */
+int index_evict_old(struct index *index, uint32_t class_index, bool (*accept)(void *context, uint32_t entry), void *context,
+		    const struct index_sink *sink);
 /* Evicts one whole record by name: -EBUSY while pinned or filling, -ENOTEMPTY with children, -ENOENT when not visible. */
 int index_may_evict_record(struct index *index, uint32_t record, struct why *why); /* the checks alone */
 int index_evict_record(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
@@ -307,7 +326,7 @@ bool index_coldest_age(struct index *index, bool row, uint32_t *age);
 enum { INDEX_E_MORE = 2, INDEX_E_BUSY = 3 }; /* MORE: not done yet, call again */
 
 /* Lets the value of @entry go. One that was not used for @old ticks goes with everything that hangs off it, leaf first (along
- * a chain nothing is used later than what it hangs off); a younger one goes alone, and one behind which something is
+ * a chain nothing is used later than what it hangs off); a younger one goes alone, with all its shares, and one behind which something is
  * busy or more than INDEX_EMPTY_DEPTH records or siblings deep; its page may turn hollow. None goes alone that is kept
  * (index_value_kept). A WHOLE ring goes whole. A row goes as index_evict_row lets it go.
  * *steps: records looked at and pages let go that are left to the caller's stay under the lock; falls. 0: it is gone (or
@@ -331,6 +350,15 @@ enum index_removal { INDEX_REMOVED, INDEX_ABSENT, INDEX_BUSY };
  * (Of a key whose page and row are of two rings one may go and the other be BUSY.) *ret_values: how many went. @hash is the key's, of index_prefetch. */
 enum index_removal index_remove(struct index *index, const struct key *key, uint64_t hash, uint32_t class_mask,
 				const struct index_sink *sink, uint32_t *ret_values);
+/* Classes of which the value on @page (INDEX_PAGE_ROW: at the row) is half there: some shares of it are committed and others not. 0 where
+ * there is no such page. */
+uint32_t index_half(const struct index *index, uint32_t record, uint16_t page);
+/* Is the value half there that the one of @entry is a share of? */
+bool index_value_half(const struct index *index, uint32_t entry);
+/* What is half there on @page of @record, which is current, goes; of a WHOLE ring all of it. BUSY: of some of it a share is being written, or
+ * the record is pinned, held or not LIVE: that stays. ABSENT: nothing is half there. *ret_values: how many went. */
+enum index_removal index_drop_half(struct index *index, uint32_t record, uint16_t page, const struct index_sink *sink,
+				   uint32_t *ret_values);
 /* The row of a record goes. -ENODATA without a committed one; -EBUSY while the record is pinned, held, WHOLE, or
  * values of it are not settled. @record must be visible. */
 int index_drop_row(struct index *index, uint32_t record, const struct index_sink *sink, struct why *why);
@@ -364,15 +392,17 @@ struct index_walk {
 	uint32_t page, pages;           /* there: looked at, and needed */
 	uint32_t batch, restarts;
 	uint64_t breaks;
+	bool windows;                   /* it goes back over the windows' values, then over the whole chain */
+	uint64_t end, low;              /* then: tokens at the boundary; values that end at or before `low` are in no window */
 };
 /* @batch: walks of the same one (and not 0) may believe of each other that a chain is not whole, though a commit has
  * mended it meanwhile: that makes a listing of a broken chain beside puts cost its length and not its square. Without the
  * lock. */
 void index_walk_begin(struct index_walk *walk, uint32_t record, uint32_t batch);
 
-/* Can one resume from the walk's record now: it is visible, its chain is linked to a root, every page up to its endpoint is
- * complete in all page classes (windows are judged like dense ones), a class with longer values ends one there, and with
- * state classes the key's row is complete? 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
+/* Can one resume from the walk's record now: do the gates of all classes hold at its endpoint (index/gates.h)? It is visible, its chain is
+ * linked to a root, every page has what it needs whatever comes behind it, each window's last values are complete, a class with longer
+ * values ends one there, and with state classes the key's row is complete. (Of a row within a page, the page before it counts.) 1 or 0; INDEX_E_MORE: @budget (pages and records looked at, counted down) is used
  * up: drop the lock and call again. What changes between two stays is noticed where it matters: a chain that stays as it is
  * is never misjudged, and one that changes is judged as it was when it was looked at. Remembers what it finds about the
  * records on its way (65,536 of them), so that walking a chain of n records from each of them costs n steps. */

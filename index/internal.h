@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "index/arena.h"
+#include "index/gates.h"
 #include "index/index.h"
 #include "index/keymap.h"
 #include "index/policy.h"
@@ -52,6 +53,14 @@ struct index {
 	struct arena arena;
 
 	struct policy *pages, *rows, *lost; /* leaf records, records with rows, orphan leaves */
+	struct policy *olds;           /* records that may have old values (olds.c); NULL: the layout has no windows, so nobody has any */
+	uint32_t *old_slot;            /* [records] place there */
+	uint16_t *old_next;            /* [records] pages before this one have none */
+	uint32_t old_reach, old_most;  /* pages that every window, or any, keeps before a boundary */
+	struct old_place {
+		uint32_t record, generation, class_index, page;
+		bool whole; /* the search began at old_next */
+	} old_at; /* where the last search ended, or was broken off */
 	uint32_t tick;
 	uint32_t sweep; /* next record whose ticks are looked at */
 	uint32_t now_s;
@@ -64,7 +73,7 @@ struct index {
 	uint32_t retire_at, retire_end; /* numbers that are still to be looked at for such */
 	uint64_t held_units;   /* sum over held records, */
 	uint32_t held;         /* and how many there are */
-	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed */
+	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed; atomic where it is read without the guard */
 	uint32_t hollow_first, hollow_count;
 	uint32_t place_first, place_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
@@ -76,6 +85,8 @@ struct index {
 	void *news_context;
 	void (*on_loss)(void *context, enum index_loss what, uint32_t record, uint32_t other);
 	void *on_loss_context;
+	void (*row_gone)(void *context, const struct key *key, uint64_t hash, bool empty);
+	void *row_gone_context;
 	enum index_why why; /* of what goes in the call under way */
 	bool rebuilding;
 	struct index_rebuilt rebuilt; /* rebuild.c */
@@ -93,6 +104,7 @@ struct index {
 	} loss; /* news.c */
 	uint32_t passed_over[INDEX_MAX_TRIES];
 	uint32_t gather[INDEX_MAX_GATHER], gathered; /* whole.c */
+	struct gates gates;      /* all classes, nothing held: what a page needs */
 	struct index_memo *memo; /* resume.c */
 	uint64_t breaks;         /* committed page values dropped by themselves, and children that lost their parent */
 	uint64_t mends;          /* page values settled, and orphans that found their parent */
@@ -222,7 +234,7 @@ static inline bool fits_row(const void *context, uint32_t ref)
 	return e->page == INDEX_PAGE_ROW && !entry_hidden(index, e);
 }
 
-/* The columns that @class_mask wants of the page that ends at @consumed are all committed? */
+/* The columns that @class_mask wants of the page that ends at @consumed are all committed? Classes that have no value there do not count. */
 static inline bool page_complete(const struct index *index, const uint32_t *words, uint32_t class_mask, uint64_t consumed)
 {
 	const struct layout *l = index->layout;
@@ -268,6 +280,19 @@ static inline uint32_t row_owner(const struct index *index, const struct key *ke
 static inline bool record_is_zero(const struct record *r)
 {
 	return r->capacity == 0;
+}
+
+/* They are counted under the guard, and asked for without it: are there any? */
+static inline void zero_page_record_comes(struct index *index, const struct record *r)
+{
+	if (record_is_zero(r))
+		__atomic_store_n(&index->zero_page_records, index->zero_page_records + 1, __ATOMIC_RELAXED);
+}
+
+static inline void zero_page_record_goes(struct index *index, const struct record *r)
+{
+	if (record_is_zero(r))
+		__atomic_store_n(&index->zero_page_records, index->zero_page_records - 1, __ATOMIC_RELAXED);
 }
 
 /* ---- fetching ahead -------------------------------------------------------------------------------------------- */
@@ -417,6 +442,17 @@ void victim_gone(struct index *index, uint32_t values); /* chosen and freed at o
 void victim_restore(struct index *index, struct record *r);
 void victim_obsolete(struct index *index, struct record *r);
 void policy_views(struct index *index, struct policy_view views[2]);
+void candidates_reenter(struct index *index, uint32_t n); /* the first @n that were passed over */
+
+/* ---- olds.c ---------------------------------------------------------------------------------------------------- */
+
+int olds_new(struct index *index, struct why *why); /* ENOMEM; nothing where the layout has no windows */
+void olds_free(struct index *index);
+size_t olds_memory_bytes(const struct index *index);
+void old_record_begins(struct index *index, uint32_t record);
+bool old_candidate(const struct index *index, const struct record *r); /* there are windows */
+void old_child_gone(struct index *index, uint32_t record, uint32_t page); /* from @page of @record */
+void old_value_settled(struct index *index, uint32_t record, uint32_t page);
 
 /* ---- hold.c, reset.c ------------------------------------------------------------------------------------------- */
 
@@ -430,6 +466,7 @@ size_t resume_memo_bytes(const struct index_memo *memo); /* touched */
 
 /* ---- twin.c, whole.c ------------------------------------------------------------------------------------------ */
 
+void twin_take_reason(struct index *index, uint32_t zero, uint32_t record); /* why its row was put goes over */
 bool twin_join(struct index *index, uint32_t zero);      /* if it can now: @zero is gone then */
 void twin_join_at(struct index *index, uint32_t record); /* a zero-page record at its endpoint, if there is one */
 

@@ -77,8 +77,32 @@ static int check_share(struct share *share, const char *class_name, uint32_t num
 	return 0;
 }
 
+/* A window longer than anything a request can have is a mistake. */
+static int check_window(const struct layout *layout, uint32_t c, struct why *why)
+{
+	const struct value_class *class = &layout->class[c];
+	uint64_t every = (uint64_t)class->every_pages * layout->page_tokens, tokens;
+
+	if (class->kind != VALUE_WINDOW || !layout->context)
+		return 0;
+	if (__builtin_mul_overflow((uint64_t)class->sink + class->last, every, &tokens))
+		tokens = UINT64_MAX;
+	if (tokens > layout->context)
+		return why_set(why, EINVAL,
+			"classes[%u]: sink %u and last %u values of %llu tokens are %llu, over context, %llu", c, class->sink,
+			class->last, (unsigned long long)every, (unsigned long long)tokens,
+			(unsigned long long)layout->context);
+	return 0;
+}
+
 static int derive(struct layout *layout, struct why *why)
 {
+	uint32_t *const masks[] = {
+		[VALUE_DENSE] = &layout->dense_mask,
+		[VALUE_WINDOW] = &layout->window_mask,
+		[VALUE_STATE] = &layout->state_mask,
+	};
+
 	for (uint32_t c = 0; c < layout->classes; c++) {
 		struct value_class *class = &layout->class[c];
 		uint32_t *columns = class->kind == VALUE_STATE ? &layout->row_columns : &layout->page_columns;
@@ -87,14 +111,16 @@ static int derive(struct layout *layout, struct why *why)
 			if (!strcmp(class->name, layout->class[d].name))
 				return why_set(why, EINVAL, "classes[%u].name and classes[%u].name are both \"%s\"", d,
 					c, class->name);
-		for (uint32_t s = 0; s < class->shares; s++) {
-			int error = check_share(&class->share[s], class->name, s, why);
+		int error = check_window(layout, c, why);
 
-			if (error)
-				return error;
-		}
+		for (uint32_t s = 0; s < class->shares && !error; s++)
+			error = check_share(&class->share[s], class->name, s, why);
+		if (error)
+			return error;
 		class->first_column = *columns;
 		*columns += class->shares;
+		*masks[class->kind] |= 1u << c;
+		layout->shared |= class->shares > 1;
 	}
 	return 0;
 }

@@ -10,12 +10,15 @@
  *                   "adapters": "...", "engine": "...", "hash": "sha256_cbor", "hash_seed": "...", "isolation": "..." },
  *     "world": 1, "page_tokens": 64,
  *     "memory": { "floor": 1073741824, "blobs": { "bytes": 67108864, "count": 16384 } },
+ *     "context": 131072, "ladder": { "interval": 8192 },
  *     "classes": [ { "name": "kv", "kind": "dense" | "window" | "state", "every": 64, "sink": 0, "last": 0,
  *                    "share_of_rank": [0], "planes": [ {"name": "L.K", "count": 36, "bytes": 65536}, ... ] } ] }
  *
  * `identity` members are strings, all optional but "model"; `every`, in tokens, is a multiple of page_tokens and
  * defaults to it; `share_of_rank` defaults to one share per rank; where shares differ in bytes, "share_planes" (a list
- * of plane lists, one per share) stands in place of "planes". `memory` is no part of identity or fingerprint.
+ * of plane lists, one per share) stands in place of "planes". `context`, in tokens, is optional; `interval`, in tokens too, is 0 or a
+ * multiple of page_tokens, by default the least one that is LAYOUT_INTERVAL or more. `memory`, `context` and `ladder` are no part
+ * of identity or fingerprint.
  */
 #ifndef PREFIXFS_INDEX_LAYOUT_H
 #define PREFIXFS_INDEX_LAYOUT_H
@@ -39,6 +42,8 @@
 #define LAYOUT_MAX_BLOBS (1ull << 40)
 #define LAYOUT_MAX_BLOBS_COUNT (1u << 20)
 #define LAYOUT_BLOBS_COUNT 16384u    /* where the layout says none */
+#define LAYOUT_MAX_CONTEXT (1ull << 40) /* tokens */
+#define LAYOUT_INTERVAL 8192u /* tokens from rung to rung, rounded up to pages, where the layout says nothing */
 
 enum value_kind {
 	VALUE_DENSE,  /* every value up to the boundary */
@@ -77,6 +82,10 @@ struct layout {
 	uint16_t (*share_of_rank)[LAYOUT_MAX_CLASSES]; /* [world][class] */
 	uint32_t page_columns; /* values a page can have: (class, share) of dense and window classes */
 	uint32_t row_columns;  /* values a row can have: (class, share) of state classes */
+	uint32_t dense_mask, window_mask, state_mask; /* classes by kind: bits */
+	bool shared;           /* some class has two shares or more: a value can be half there */
+	uint64_t context;      /* tokens of the longest request; 0 = nobody says */
+	uint64_t interval;     /* of the ladder, in tokens; 0 = there is none */
 	uint64_t floor_bytes;  /* 0 = default */
 	uint64_t blobs_bytes;  /* share of the budget for blobs, beside the floor; 0 = none */
 	uint32_t blobs_count;  /* of blobs, at most */

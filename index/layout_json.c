@@ -448,10 +448,41 @@ static int read_memory(const struct node *top, struct layout *layout)
 	return error ? error : read_blobs(&n, layout);
 }
 
+/* The least multiple of a page that is LAYOUT_INTERVAL or more. */
+static uint64_t default_interval(const struct layout *layout)
+{
+	uint64_t page = layout->page_tokens;
+
+	return (LAYOUT_INTERVAL + page - 1) / page * page;
+}
+
+static int read_ladder(const struct node *top, struct layout *layout)
+{
+	static const char *const names[] = {"interval", NULL};
+	json_t *json = NULL;
+
+	layout->interval = default_interval(layout);
+	if (!json_object_get(top->json, "ladder"))
+		return 0;
+	int error = get_object(top, "ladder", &json);
+
+	if (error)
+		return error;
+	struct node n = node_at(top, json, "ladder.");
+
+	error = only_members(&n, names);
+	error = error ? error : get_number_or(&n, "interval", 0, LAYOUT_MAX_CONTEXT, &layout->interval);
+	if (!error && layout->interval % layout->page_tokens)
+		error = why_set(n.why, EINVAL, "%sinterval is %llu; it must be 0 or a multiple of page_tokens, %u", n.path,
+			(unsigned long long)layout->interval, layout->page_tokens);
+	return error;
+}
+
 int layout_json_read(
 	const char *text, size_t size, struct layout *layout, char *identity[LAYOUT_IDENTITY_MEMBERS], struct why *why)
 {
-	static const char *const names[] = {"version", "identity", "world", "page_tokens", "memory", "classes", NULL};
+	static const char *const names[] = {
+		"version", "identity", "world", "page_tokens", "memory", "context", "ladder", "classes", NULL};
 	json_error_t parse;
 	cleanup(json_free) json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &parse);
 	uint64_t version, world = 0, page_tokens = 0;
@@ -477,11 +508,15 @@ int layout_json_read(
 	if (!error)
 		error = read_memory(&top, layout);
 	if (!error)
+		error = get_number_or(&top, "context", 1, LAYOUT_MAX_CONTEXT, &layout->context);
+	layout->world = (uint32_t)world;
+	layout->page_tokens = (uint32_t)page_tokens;
+	if (!error)
+		error = read_ladder(&top, layout);
+	if (!error)
 		error = get_list(&top, "classes", 1, LAYOUT_MAX_CLASSES, &classes);
 	if (error)
 		return error;
-	layout->world = (uint32_t)world;
-	layout->page_tokens = (uint32_t)page_tokens;
 	layout->classes = (uint32_t)json_array_size(classes);
 	layout->share_of_rank = calloc(world, sizeof(*layout->share_of_rank));
 	if (!layout->share_of_rank)
@@ -577,7 +612,21 @@ static json_t *write_memory(const struct layout *layout)
 	return json;
 }
 
-static json_t *write_all(const struct layout *layout, char *const identity[LAYOUT_IDENTITY_MEMBERS], bool memory)
+/* What no fingerprint has; as little of it as says the same, so that an older program reads what it knows. */
+static int write_apart(json_t *json, const struct layout *layout)
+{
+	int bad = 0;
+
+	if (layout->floor_bytes || layout->blobs_bytes)
+		bad |= json_object_set_new(json, "memory", write_memory(layout));
+	if (layout->context)
+		bad |= json_object_set_new(json, "context", json_integer((json_int_t)layout->context));
+	if (layout->interval != default_interval(layout))
+		bad |= json_object_set_new(json, "ladder", json_pack("{s:I}", "interval", (json_int_t)layout->interval));
+	return bad;
+}
+
+static json_t *write_all(const struct layout *layout, char *const identity[LAYOUT_IDENTITY_MEMBERS], bool apart)
 {
 	json_t *classes = json_array();
 	int bad = !classes;
@@ -587,8 +636,8 @@ static json_t *write_all(const struct layout *layout, char *const identity[LAYOU
 	json_t *json = json_pack("{s:i, s:o, s:I, s:I, s:o}", "version", 1, "identity", write_identity(identity),
 		"world", (json_int_t)layout->world, "page_tokens", (json_int_t)layout->page_tokens, "classes", classes);
 
-	if (memory && (layout->floor_bytes || layout->blobs_bytes))
-		bad |= json_object_set_new(json, "memory", write_memory(layout));
+	if (apart)
+		bad |= write_apart(json, layout);
 	if (bad) {
 		json_decref(json);
 		return NULL;

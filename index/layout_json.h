@@ -20,7 +20,7 @@ int layout_json_read(
 bool layout_shares_alike(const struct value_class *class); /* planes of all shares are the same */
 
 /* Canonical texts, the caller's to free: members sorted, defaults written out, no spaces. NULL: ENOMEM.
- * @what: identity alone; all but `memory`, which makes the fingerprint; everything. */
+ * @what: identity alone; all but `memory`, `context` and `ladder`, which makes the fingerprint; everything. */
 enum layout_text {
 	LAYOUT_TEXT_IDENTITY,
 	LAYOUT_TEXT_FINGERPRINT,

@@ -218,6 +218,7 @@ uint32_t link_cut(struct index *index, uint32_t record)
 	if (r->next != INDEX_NONE)
 		index->records[r->next].prev = r->prev;
 	p->children--;
+	old_child_gone(index, parent, r->parent_page);
 	/* While a record is open its tail moves on and is counted when it closes. */
 	if (tail_of(p, r->parent_page) && p->tail_children)
 		p->tail_children--;

@@ -18,12 +18,12 @@ void index_prefetch(const struct index *index, const struct key *keys, uint32_t 
 	}
 }
 
-static bool page_present(const struct index *index, const uint32_t *words)
+void index_prefetch_rows(const struct index *index, const uint64_t *hashes, uint32_t n)
 {
-	for (uint32_t i = 0; i < index->page_columns; i++)
-		if (word_committed(index, words[i]))
-			return true;
-	return false;
+	if (!__atomic_load_n(&index->zero_page_records, __ATOMIC_RELAXED)) /* else they are not looked for in the map */
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		__builtin_prefetch(&index->map.buckets[keymap_home(&index->map, row_hash(hashes[i]))]);
 }
 
 /* A page has one value and it is the anchor: its entry says everything. */
@@ -33,27 +33,99 @@ static void hit_single(const struct index *index, uint32_t entry, bool wanted, s
 
 	hit->present = e->state == ENTRY_VALUE && tables_committed(index->tables, e->group);
 	hit->complete = hit->present;
+	hit->classes = hit->present ? UINT16_MAX : 0;
 	hit->entry = hit->present && wanted ? entry : INDEX_NONE;
+}
+
+/* Which page classes are complete, class by class; whether any value is committed. */
+static uint32_t classes_complete(const struct index *index, const uint32_t *words, uint64_t consumed, bool *ret_present)
+{
+	const struct layout *l = index->layout;
+	uint32_t complete = 0;
+
+	*ret_present = false;
+	for (uint32_t mask = l->dense_mask | l->window_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask), committed = 0;
+		const uint32_t *word = words + l->class[c].first_column;
+
+		for (uint32_t s = 0; s < l->class[c].shares; s++)
+			committed += word_committed(index, word[s]);
+		*ret_present |= committed > 0;
+		if (committed == l->class[c].shares || !layout_has_value(l, c, consumed))
+			complete |= 1u << c;
+	}
+	return complete;
 }
 
 static void hit_columns(const struct index *index, uint32_t class_mask, struct index_hit *hit)
 {
 	const uint32_t *words = block_values(index, &index->records[hit->record], hit->page);
+	uint32_t any = 0;
 
-	hit->present = page_present(index, words);
-	hit->complete = hit->present &&
-	                page_complete(index, words, class_mask, index_consumed(index, hit->record, hit->page));
+	for (uint32_t i = 0; i < index->page_columns; i++)
+		any |= words[i];
+	if (!(any & (WORD_PREPARED | WORD_HOLLOW))) { /* WORD_NONE has both: there is a value in every column, all of them settled */
+		hit->present = hit->complete = true;
+		hit->classes = UINT16_MAX;
+		return;
+	}
+	hit->classes = (uint16_t)classes_complete(
+		index, words, index_consumed(index, hit->record, hit->page), &hit->present);
+	hit->complete = hit->present && !(class_mask & ~(uint32_t)hit->classes);
 }
 
-/* Classes of the mask that pages have values of. */
-static uint32_t page_classes(const struct index *index, uint32_t class_mask)
+/* Are the wanted states at the row of @record complete? */
+static bool row_complete(const struct index *index, uint32_t record, uint32_t states)
 {
-	uint32_t wanted = 0;
+	const uint32_t *row = block_row(index, &index->records[record]);
 
-	for (uint32_t c = 0; c < index->layout->classes; c++)
-		if (!layout_is_row(index->layout, c))
-			wanted |= 1u << c;
-	return wanted & class_mask;
+	for (uint32_t mask = states; mask; mask &= mask - 1) {
+		const struct value_class *class = &index->layout->class[__builtin_ctz(mask)];
+
+		for (uint32_t s = 0; s < class->shares; s++)
+			if (!word_committed(index, row[class->first_column + s]))
+				return false;
+	}
+	return states != 0;
+}
+
+/* Has the record whose last page this is a row of its own? Then no other one has one there. */
+static bool has_own_row(const struct index *index, const struct index_hit *hit)
+{
+	const struct record *r = &index->records[hit->record];
+
+	return hit->page + 1u == r->pages && r->flags & RECORD_FLAG_ROW;
+}
+
+/* Rows mostly stand where the page at their key ends its record. What is left is looked for in the map, where records without pages have
+ * theirs. */
+static void hit_rows(const struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n, uint32_t states,
+	struct index_hit *hits)
+{
+	const struct keymap *map = &index->map;
+	bool others = index->zero_page_records > 0;
+	uint64_t perhaps = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (hits[i].record != INDEX_NONE && has_own_row(index, &hits[i])) {
+			if (row_complete(index, hits[i].record, states))
+				hits[i].row = hits[i].record;
+		} else if (others) {
+			uint32_t entry = bucket_likely(map, row_hash(hashes[i]));
+
+			if (entry != KEYMAP_NONE)
+				__builtin_prefetch(&index->tables->entries[entry]);
+			if (entry != KEYMAP_NONE || map->buckets[keymap_home(map, row_hash(hashes[i]))].passed_on)
+				perhaps |= 1ull << i;
+		}
+	}
+	for (; perhaps; perhaps &= perhaps - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(perhaps);
+		uint32_t entry = keymap_find(map, row_hash(hashes[i]), &keys[i], fits_row, index);
+
+		if (entry != INDEX_NONE && row_complete(index, index->tables->entries[entry].record, states))
+			hits[i].row = index->tables->entries[entry].record;
+	}
 }
 
 void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint32_t class_mask, struct index_hit *hits)
@@ -62,12 +134,13 @@ void index_lookup(struct index *index, const struct key *keys, uint32_t n, uint3
 
 	assert(n <= INDEX_STEP_KEYS);
 	index_prefetch(index, keys, n, hashes);
-	index_lookup_hashed(index, keys, hashes, n, class_mask, hits);
+	index_lookup_hashed(index, keys, hashes, n, class_mask, false, hits);
 }
 
 void index_lookup_hashed(struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n,
-	uint32_t class_mask, struct index_hit *hits)
+	uint32_t class_mask, bool rows, struct index_hit *hits)
 {
+	uint32_t states = rows ? class_mask & index->layout->state_mask : 0;
 	const struct keymap *map = &index->map;
 	const struct entry *entries = index->tables->entries;
 	bool single = index->page_columns == 1;
@@ -75,12 +148,12 @@ void index_lookup_hashed(struct index *index, const struct key *keys, const uint
 
 	lock_assert_held(index->guard);
 	assert(n <= INDEX_STEP_KEYS);
-	class_mask = page_classes(index, class_mask);
+	class_mask &= index->layout->dense_mask | index->layout->window_mask;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct keymap_bucket *bucket = &map->buckets[keymap_home(map, hashes[i])];
 		uint32_t match = keymap_match(bucket, keymap_tag(hashes[i]));
 
-		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE};
+		hits[i] = (struct index_hit){.record = INDEX_NONE, .entry = INDEX_NONE, .row = INDEX_NONE};
 		/* Mostly the first one with the tag is it, or there is none. */
 		if (match)
 			__builtin_prefetch(&entries[bucket->ref[__builtin_ctz(match)]]);
@@ -100,14 +173,14 @@ void index_lookup_hashed(struct index *index, const struct key *keys, const uint
 		if (single)
 			hit_single(index, entry, class_mask != 0, &hits[i]);
 	}
-	if (single)
-		return;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n && !single; i++)
 		if (hits[i].record != INDEX_NONE)
 			__builtin_prefetch(block_values(index, &index->records[hits[i].record], hits[i].page));
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n && !single; i++)
 		if (hits[i].record != INDEX_NONE)
 			hit_columns(index, class_mask, &hits[i]);
+	if (states)
+		hit_rows(index, keys, hashes, n, states, hits);
 }
 
 uint32_t index_find_endpoint(struct index *index, const struct key *key)
@@ -134,19 +207,7 @@ uint32_t index_find_row(struct index *index, const struct key *key, uint32_t cla
 
 	if (owner == INDEX_NONE)
 		return INDEX_NONE;
-	const struct layout *l = index->layout;
-	const uint32_t *row = block_row(index, &index->records[owner]);
-	bool any = false;
-
-	for (uint32_t c = 0; c < l->classes; c++) {
-		if (!(class_mask >> c & 1) || !layout_is_row(l, c))
-			continue;
-		for (uint32_t s = 0; s < l->class[c].shares; s++)
-			if (!word_committed(index, row[l->class[c].first_column + s]))
-				return INDEX_NONE;
-		any = true;
-	}
-	return any ? owner : INDEX_NONE;
+	return row_complete(index, owner, class_mask & index->layout->state_mask) ? owner : INDEX_NONE;
 }
 
 uint32_t index_row_home(struct index *index, const struct key *key)
@@ -178,6 +239,19 @@ uint32_t index_value(const struct index *index, uint32_t record, uint16_t page, 
 	if (committed)
 		*committed = word_committed(index, word);
 	return word & WORD_ENTRY;
+}
+
+void index_page_values(const struct index *index, uint32_t record, uint16_t page, const uint32_t *columns, uint32_t n,
+	uint32_t *entries)
+{
+	const struct record *r = &index->records[record];
+	const uint32_t *words = block_values(index, r, page);
+
+	assert(r->state != RECORD_FREE && page < r->pages);
+	for (uint32_t i = 0; i < n; i++) {
+		assert(columns[i] < index->page_columns);
+		entries[i] = word_is_value(words[columns[i]]) ? words[columns[i]] & WORD_ENTRY : INDEX_NONE;
+	}
 }
 
 const struct key *index_page_key(const struct index *index, uint32_t record, uint16_t page)

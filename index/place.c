@@ -6,6 +6,12 @@
  */
 #include "index/internal.h"
 
+static void tell_row_gone(struct index *index, const struct record *r, const struct key *key)
+{
+	if (index->row_gone && !index->rebuilding && !record_hidden(index, r))
+		index->row_gone(index->row_gone_context, key, keymap_hash(&index->map, key), !place_has_value(index, r, INDEX_PAGE_ROW));
+}
+
 void place_take(struct index *index, struct record *r, uint32_t page, uint32_t *word, enum entry_state state,
 	uint32_t hollow, const struct index_sink *sink)
 {
@@ -41,6 +47,8 @@ void place_take(struct index *index, struct record *r, uint32_t page, uint32_t *
 		else
 			keymap_remove(&index->map, hash, entry);
 	}
+	if (page == INDEX_PAGE_ROW)
+		tell_row_gone(index, r, &e->key);
 	tables_entry_set_state(index->tables, entry, state);
 	if (state == ENTRY_FREE && sink && sink->freed)
 		sink->freed(sink->context, entry);

@@ -129,7 +129,7 @@ static int records_load(struct index *index, struct why *why)
 		index->held += !!(t->flags & RECORD_PINNED);
 		for (uint32_t i = 0; i < (r->pages ? r->pages : 1u); i++)
 			block_uses(index, r)[i] = use;
-		index->zero_page_records += record_is_zero(r);
+		zero_page_record_comes(index, r);
 	}
 	for (uint32_t n = top; n-- > 0;)
 		if (index->records[n].state == RECORD_FREE)
@@ -405,7 +405,7 @@ static void discard(struct index *index, uint32_t record)
 	}
 	arena_free(&index->arena, r->block, block_words(index, r->capacity));
 	index->counters.records--;
-	index->zero_page_records -= record_is_zero(r);
+	zero_page_record_goes(index, r);
 	record_give_back_number(index, record);
 }
 
@@ -537,6 +537,7 @@ static void finish_join(struct index *index, uint32_t zero, uint32_t record)
 		to[i] = from[i];
 		from[i] = WORD_NONE;
 	}
+	twin_take_reason(index, zero, record);
 	if (z->flags & RECORD_FLAG_HELD)
 		index_hold(index, record, true);
 	if (z->flags & RECORD_FLAG_WHOLE)

@@ -43,6 +43,7 @@ uint32_t record_take_number(struct index *index)
 		.generation = record_table(index, number)->reuse,
 		.era = index->era,
 	};
+	old_record_begins(index, number);
 	index->records_used++;
 	return number;
 }
@@ -141,7 +142,7 @@ uint32_t index_record_new(struct index *index, const struct index_run *run)
 
 	if (run->flags & RECORD_WHOLE)
 		whole_insert(index, number, run->whole_ring);
-	index->zero_page_records += record_is_zero(r);
+	zero_page_record_comes(index, r);
 	link_new(index, number, run->parent_record, run->parent_page);
 	return number;
 }
@@ -352,7 +353,7 @@ uint32_t record_free_joined(struct index *index, uint32_t record, const struct i
 	arena_free(&index->arena, r->block, block_words(index, r->capacity));
 	r->block = ARENA_NONE;
 	index->counters.records -= r->state == RECORD_LIVE;
-	index->zero_page_records -= record_is_zero(r);
+	zero_page_record_goes(index, r);
 	lost_record(index, r);
 	record_give_back_number(index, record);
 	return parent;
@@ -395,6 +396,15 @@ void record_review(struct index *index, uint32_t record, const struct index_sink
 	}
 }
 
+/* What was said of a row that is no more. */
+static void record_forget_reason(struct index *index, uint32_t record)
+{
+	struct record_entry *t = record_table(index, record);
+
+	if (t->flags & (RECORD_RUNG | RECORD_DEMANDED))
+		__atomic_store_n(&t->flags, t->flags & ~(uint32_t)(RECORD_RUNG | RECORD_DEMANDED), __ATOMIC_RELEASE);
+}
+
 void record_row_gone(struct index *index, uint32_t record)
 {
 	struct record *r = &index->records[record];
@@ -402,6 +412,7 @@ void record_row_gone(struct index *index, uint32_t record)
 	r->flags &= (uint8_t)~RECORD_FLAG_ROW;
 	if (record_hidden(index, r))
 		return;
+	record_forget_reason(index, record);
 	if (r->row_slot != INDEX_NONE)
 		policy_lru.remove(index->rows, record);
 	if (record_is_zero(r))

@@ -31,6 +31,8 @@ uint64_t index_reset(struct index *index)
 	policy_lru.clear(index->pages);
 	policy_lru.clear(index->rows);
 	policy_lru.clear(index->lost);
+	if (index->olds)
+		policy_lru.clear(index->olds);
 	return generation;
 }
 
@@ -95,7 +97,7 @@ static uint32_t going_some(struct index *index, uint32_t left, const struct inde
 	if (index->row_columns)
 		*values += place_empty(index, r, INDEX_PAGE_ROW, sink);
 	index->going = r->next;
-	index->zero_page_records -= record_is_zero(r);
+	zero_page_record_goes(index, r);
 	arena_free(&index->arena, r->block, block_words(index, r->capacity));
 	r->block = ARENA_NONE;
 	index->hidden--;

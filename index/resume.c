@@ -5,12 +5,12 @@
  * A walk goes from a record to its parent, and so on. What it finds out about each record on its way is noted in the
  * index's memo, so that the next record of the same chain costs a step and not the chain again:
  *
- *   pages    that many first pages of the record are complete
- *   broken   the first one that is not
+ *   pages    that many first pages of the record have what they need, whatever comes behind them
+ *   broken   the first one that has not
  *   before   the chain before the record:
  *            UNKNOWN -> PENDING   a walk has gone on to the parent
  *            PENDING -> GOOD      the walk came to a root, or to a record whose chain is GOOD
- *            PENDING -> BAD       it came to a page that is not complete, an orphan, or a gap
+ *            PENDING -> BAD       it came to a page that lacks something, an orphan, or a gap
  *            PENDING -> UNKNOWN   the walk was given up
  *
  * Good news stays true until a committed value is dropped by itself or children lose their parent: index->breaks counts
@@ -18,6 +18,8 @@
  * index->mends counts both. It is believed while nothing mends, and by walks of one `batch`, so that a listing beside puts
  * does not walk a broken chain again for each of its records. Whatever else changes a record (shorter, gone, its number used
  * again) changes its generation, which the memo names.
+ *
+ * What the windows of a boundary need is another thing for each boundary, and a few pages: a walk looks at them first, without the memo.
  *
  * One walk has the memo at a time. One that comes while another lies between two stays under the lock does without.
  */
@@ -175,18 +177,48 @@ static uint64_t needed_before(const struct index *index, uint32_t record)
 	return index->page_columns ? start - start % index->layout->page_tokens : 0;
 }
 
-/* The record itself, its chain apart: is it there, does a value of each class end at its endpoint, is its row whole? */
+/* The end of the last page that is needed for @record's endpoint. */
+static uint64_t boundary_of(const struct index *index, uint32_t record)
+{
+	uint64_t consumed = record_table(index, record)->consumed;
+
+	return consumed - consumed % index->layout->page_tokens;
+}
+
+/* The record itself, its chain apart: is it there, does a value of each class end at its boundary, is its row whole? */
 static bool endpoint_allows(struct index *index, uint32_t record)
 {
-	const struct layout *l = index->layout;
-	const struct record_entry *t = record_table(index, record);
+	uint64_t end;
 
 	if (record >= index->record_top || !index_record_visible(index, record))
 		return false;
-	for (uint32_t c = 0; c < l->classes; c++)
-		if (!layout_is_row(l, c) && !layout_has_value(l, c, t->consumed))
-			return false;
-	return !index->row_columns || index_find_row(index, &t->endpoint, ~0u) != INDEX_NONE;
+	end = boundary_of(index, record);
+	if (gates_due(&index->gates, end) != (index->gates.dense | index->gates.windows))
+		return false;
+	return !index->row_columns ||
+	       index_find_row(index, &record_table(index, record)->endpoint, ~0u) != INDEX_NONE;
+}
+
+/* Tokens that end where the window of @class that @end needs begins. */
+static uint64_t window_low(const struct layout *layout, const struct value_class *class, uint64_t end)
+{
+	uint64_t tokens;
+
+	if (__builtin_mul_overflow((uint64_t)class->every_pages * layout->page_tokens, class->last, &tokens) || tokens > end)
+		return 0;
+	return end - tokens;
+}
+
+static uint64_t windows_low(const struct index *index, uint64_t end)
+{
+	uint64_t low = end;
+
+	for (uint32_t mask = index->gates.windows; mask; mask &= mask - 1) {
+		uint64_t from = window_low(index->layout, &index->layout->class[__builtin_ctz(mask)], end);
+
+		low = from < low ? from : low;
+	}
+	return low;
 }
 
 /* Stands the walk on @record, of which @pages pages are needed. */
@@ -210,6 +242,9 @@ static bool start_over(struct index *index, struct index_walk *walk, struct inde
 		return false;
 	walk->breaks = index->breaks;
 	walk->generation = index->records[walk->record].generation;
+	walk->end = boundary_of(index, walk->record);
+	walk->low = windows_low(index, walk->end);
+	walk->windows = index->gates.windows != 0;
 	stand(index, walk, walk->record, index->records[walk->record].pages);
 	return true;
 }
@@ -222,7 +257,7 @@ static bool disturbed(const struct index *index, const struct index_walk *walk)
 	       (walk->breaks != index->breaks && walk->restarts < MAX_RESTARTS);
 }
 
-/* Looks at the pages that are needed here. 1: all are complete; 0: one is not; INDEX_E_MORE: @budget is used up. */
+/* Looks at the pages that are needed here. 1: all have what they need; 0: one has not; INDEX_E_MORE: @budget is used up. */
 static int look_at_pages(struct index *index, struct index_walk *walk, struct memo_place *m, uint32_t *budget)
 {
 	const struct record *r = &index->records[walk->at];
@@ -236,7 +271,7 @@ static int look_at_pages(struct index *index, struct index_walk *walk, struct me
 		if (!*budget)
 			return INDEX_E_MORE;
 		--*budget;
-		if (!page_complete(index, block_values(index, r, walk->page), ~0u, consumed)) {
+		if (!page_complete(index, block_values(index, r, walk->page), gates_needs(&index->gates, consumed), consumed)) {
 			if (m)
 				m->broken = (uint16_t)walk->page;
 			return 0;
@@ -245,6 +280,17 @@ static int look_at_pages(struct index *index, struct index_walk *walk, struct me
 			m->pages = (uint16_t)(walk->page + 1);
 	}
 	return 1;
+}
+
+/* Windows of which the boundary needs the value on the page that ends at @consumed, if there is one. */
+static uint32_t windows_at(const struct index *index, uint64_t end, uint64_t consumed)
+{
+	uint32_t at = 0;
+
+	for (uint32_t mask = index->gates.windows; mask; mask &= mask - 1)
+		if (consumed > window_low(index->layout, &index->layout->class[__builtin_ctz(mask)], end))
+			at |= mask & -mask;
+	return at;
 }
 
 /* From a record whose pages are complete to its parent. 1: the chain is whole; 0: it is not; INDEX_E_MORE: on the parent. */
@@ -261,6 +307,28 @@ static int go_up(struct index *index, struct index_walk *walk)
 		return 0;
 	stand(index, walk, r->parent, r->parent_page == INDEX_PAGE_ROW ? 0 : r->parent_page + 1u);
 	return INDEX_E_MORE;
+}
+
+/* The pages of one record that lie in a window, from the last one on; then its parent. 1: the windows have all they need; 0: they have not;
+ * INDEX_E_MORE: on the parent, or @budget is used up. */
+static int look_back(struct index *index, struct index_walk *walk, uint32_t *budget)
+{
+	const struct record *r = &index->records[walk->at];
+	uint64_t start = record_table(index, walk->at)->start;
+
+	--*budget;
+	for (; walk->pages; walk->pages--) {
+		uint64_t consumed = start + (uint64_t)walk->pages * index->layout->page_tokens;
+
+		if (consumed <= walk->low)
+			return 1;
+		if (!*budget)
+			return INDEX_E_MORE;
+		--*budget;
+		if (!page_complete(index, block_values(index, r, walk->pages - 1), windows_at(index, walk->end, consumed), consumed))
+			return 0;
+	}
+	return start <= walk->low ? 1 : go_up(index, walk);
 }
 
 /* One record of the way: as go_up, but INDEX_E_MORE may also mean that @budget is used up. */
@@ -297,6 +365,14 @@ int index_record_restorable(struct index *index, struct index_walk *walk, uint32
 			return walk_end(walk, memo, false);
 		if (!start_over(index, walk, memo))
 			return walk_end(walk, memo, false);
+	}
+	while (r == INDEX_E_MORE && *budget && walk->windows) {
+		r = look_back(index, walk, budget);
+		if (r != 1)
+			continue;
+		walk->windows = false;
+		stand(index, walk, walk->record, index->records[walk->record].pages);
+		r = INDEX_E_MORE;
 	}
 	while (r == INDEX_E_MORE && *budget)
 		r = step(index, walk, memo, budget);

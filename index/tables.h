@@ -76,6 +76,10 @@ enum record_flags {
 	RECORD_ROOT = 2,   /* begins a chain: parent_key is zero and means nothing */
 	RECORD_WHOLE = 4,  /* its group was put WHOLE */
 	RECORD_PINNED = 8, /* by an operator */
+	/* of a record with a row, which the next one of its chain does not replace; a stale one only misleads the policy, an older program
+	 * passes them over */
+	RECORD_RUNG = 16,     /* put as one of the ladder's */
+	RECORD_DEMANDED = 32, /* somebody's hit would have been longer with it */
 };
 
 /* One record. 128 bytes. */

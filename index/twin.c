@@ -19,6 +19,15 @@ static bool can_join(const struct index *index, const struct record *z)
 	       index_consumed(index, z->parent, z->parent_page) == record_table(index, record_number(index, z))->start;
 }
 
+void twin_take_reason(struct index *index, uint32_t zero, uint32_t record)
+{
+	uint32_t reason = record_table(index, zero)->flags & (RECORD_RUNG | RECORD_DEMANDED);
+	struct record_entry *t = record_table(index, record);
+
+	if (reason)
+		__atomic_store_n(&t->flags, t->flags | reason, __ATOMIC_RELEASE);
+}
+
 bool twin_join(struct index *index, uint32_t zero)
 {
 	struct record *z = &index->records[zero];
@@ -45,6 +54,7 @@ bool twin_join(struct index *index, uint32_t zero)
 			from[i] = WORD_NONE;
 		}
 		r->flags |= RECORD_FLAG_ROW;
+		twin_take_reason(index, zero, record);
 	}
 	if (z->flags & RECORD_FLAG_HELD)
 		index_hold(index, record, true);

@@ -42,12 +42,13 @@ static void sweep_one(struct index *index)
 
 	if ((int32_t)(use[n - 1] - oldest) >= 0)
 		return;
-	bool page_order = r->policy_slot != INDEX_NONE, row_order = r->row_slot != INDEX_NONE;
+	bool ordered = r->policy_slot != INDEX_NONE || r->row_slot != INDEX_NONE ||
+	               (index->olds && index->old_slot[number] != INDEX_NONE);
 
 	candidate_withdraw(index, number);
 	for (uint32_t i = n; i-- > 0 && (int32_t)(use[i] - oldest) < 0;)
 		use[i] = oldest;
-	if (page_order || row_order)
+	if (ordered)
 		candidate_consider(index, number);
 }
 

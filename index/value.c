@@ -119,6 +119,8 @@ void index_settle(struct index *index, uint32_t entry)
 			others |= word_is_value(words[i]) && !(words[i] & WORD_PREPARED);
 		index->counters.pages += !others;
 		index->mends++;
+		if (index->gates.windows >> e->class_index & 1)
+			old_value_settled(index, record_number(index, r), e->page);
 	} else if (r->state == RECORD_LIVE) {
 		if (!row_settled(index, r))
 			news_row_joined(index, r);

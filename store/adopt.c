@@ -190,6 +190,8 @@ int host_space_adopt(struct host *host, struct adoption *adoption, struct space 
 		if (!r && steps[i].done != KILLPOINTS)
 			killpoint(steps[i].done);
 	}
+	if (!r)
+		a.space->fills_sweep = a.space->fills != NULL;
 	r = r ? r : host_list(host, a.space, why);
 	if (r) {
 		if (!a.space || !a.space->remnants)

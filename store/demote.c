@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Leaving memory: clean values that nobody holds go on as places. Leaving the disk: records go, by the limit and by age, and
- * rows that the next record's row has made needless.
+ * Leaving memory: clean values that nobody holds go on as places. Leaving the disk: records go, by the limit and by age.
  */
 #include <string.h>
 
@@ -11,7 +10,6 @@
 
 #define DEMOTE_LOOKS 4096u /* places looked at in one call */
 #define RING_LOOKS 4u      /* what a WHOLE group counts for */
-#define ROW_INTERVAL SPACE_ROW_INTERVAL
 
 /* ---- leaving memory ----------------------------------------------------------------------------------------------------- */
 
@@ -306,72 +304,6 @@ void demote_expired(struct tiering *t, uint64_t now_s)
 		space->stats.values_expired += e.values;
 		space->news_why = HOST_WHY_ROOM;
 		space_notes_end(space);
-		space_room(space);
-		lock_drop(&space->lock);
-	}
-}
-
-/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
-
-static bool has_row(const struct tiering *t, uint32_t record)
-{
-	for (uint32_t c = 0; c < t->space->layout->row_columns; c++) {
-		bool committed;
-
-		if (index_value(t->space->index, record, INDEX_PAGE_ROW, c, &committed) == INDEX_NONE || !committed)
-			return false;
-	}
-	return t->space->layout->row_columns > 0;
-}
-
-void demote_note_child(struct tiering *t, uint32_t record)
-{
-	const struct record *r = index_record(t->space->index, record);
-
-	if (!t->space->layout->row_columns || t->parents_count == TIERING_PARENTS || r->parent == INDEX_NONE ||
-	    !(r->flags & RECORD_FLAG_ROW) || !index_record_current(t->space->index, record))
-		return;
-	t->parents[(t->parents_first + t->parents_count++) % TIERING_PARENTS] = (struct tiering_name){ record, r->generation };
-}
-
-/* Under the lock. */
-static void drop_parents_row(struct tiering *t, struct tiering_name child)
-{
-	struct space *space = t->space;
-	struct index_sink sink = space_sink(space);
-	const struct record *r = index_record(space->index, child.record), *p;
-	uint64_t consumed;
-	struct key endpoint;
-
-	if (r->generation != child.generation || r->state != RECORD_LIVE || !index_record_current(space->index, child.record) ||
-	    r->parent == INDEX_NONE || !has_row(t, child.record))
-		return;
-	p = index_record(space->index, r->parent);
-	if (p->state != RECORD_LIVE || p->children != 1 || p->unsettled || !p->pages || !(p->flags & RECORD_FLAG_ROW) ||
-	    p->flags & (RECORD_FLAG_HELD | RECORD_FLAG_WHOLE) || p->pins || space->tables.records[r->parent].hits)
-		return;
-	index_record_name(space->index, r->parent, &consumed, &endpoint);
-	if (consumed % ROW_INTERVAL == 0 || r->parent_page + 1u != p->pages)
-		return;
-	if (!index_drop_row(space->index, r->parent, &sink, NULL))
-		space->stats.rows_superseded++;
-}
-
-void demote_rows(struct tiering *t)
-{
-	struct space *space = t->space;
-	bool more = true;
-
-	while (more) {
-		lock_take(&space->lock);
-		for (uint32_t i = 0; i < INDEX_STEP_KEYS && t->parents_count; i++) {
-			struct tiering_name child = t->parents[t->parents_first];
-
-			t->parents_first = (t->parents_first + 1) % TIERING_PARENTS;
-			t->parents_count--;
-			drop_parents_row(t, child);
-		}
-		more = t->parents_count > 0;
 		space_room(space);
 		lock_drop(&space->lock);
 	}

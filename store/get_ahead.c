@@ -38,7 +38,7 @@ static void count_row(struct get_start *call, uint32_t record)
 	const struct layout *layout = s->space->layout;
 
 	for (uint32_t c = 0; c < layout->classes; c++)
-		if (call->h->class_mask >> c & 1 && layout_is_row(layout, c))
+		if (call->h->found->class_mask >> c & 1 && layout_is_row(layout, c))
 			count_value(call, c, index_value(s->space->index, record, INDEX_PAGE_ROW,
 							 layout_column(layout, c, s->share[c]), NULL));
 }
@@ -46,15 +46,17 @@ static void count_row(struct get_start *call, uint32_t record)
 void get_estimate(struct get_start *call, uint32_t deepest)
 {
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	const struct row_pin *row = handle_row(h, deepest);
 	struct space *space = call->session->space;
-	uint64_t keys = 0, rate;
+	uint64_t boundary = f->start + (uint64_t)(deepest + 1) * space->layout->page_tokens, keys = 0, rate;
 
-	for (uint32_t key = h->first; key <= deepest; key++) {
+	for (uint32_t key = f->first; key <= deepest; key++) {
 		uint64_t before = call->disk_bytes;
 
-		for (uint32_t c = 0; c < h->columns; c++)
-			count_value(call, h->class_of[c], h->entries.at[(size_t)(key - h->first) * h->columns + c]);
+		for (uint32_t c = 0; c < f->columns; c++)
+			if (handle_delivers(h, c, key, boundary))
+				count_value(call, f->class_of[c], h->entries.at[(size_t)(key - f->first) * f->columns + c]);
 		keys += call->disk_bytes > before;
 	}
 	lock_take(&space->lock);
@@ -84,19 +86,20 @@ static bool ahead_reserve(struct handle *h)
 }
 
 /* Under the lock: what @key lacks in memory. False: no more. */
-static bool want_key(struct get_start *call, const struct run *run, uint32_t key)
+static bool want_key(struct get_start *call, const struct run *run, uint32_t key, uint64_t boundary)
 {
 	struct session *s = call->session;
 	struct space *space = s->space;
 	struct handle *h = call->h;
+	const struct found *f = h->found;
 	bool led = false, joined_any = false;
 
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint32_t column = layout_column(space->layout, h->class_of[c], s->share[h->class_of[c]]), entry;
+	for (uint32_t c = 0; c < f->columns; c++) {
+		uint32_t column = layout_column(space->layout, f->class_of[c], s->share[f->class_of[c]]), entry;
 		struct load_name name;
 		bool joined = false;
 
-		if (h->entries.at[(size_t)(key - h->first) * h->columns + c] == INDEX_NONE)
+		if (!handle_delivers(h, c, key, boundary))
 			continue;
 		switch (load_want(space->tiering, run->record, run->page + key - run->first, column, false, session_filter(s), &name,
 				  &entry, &joined)) {
@@ -121,7 +124,9 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 {
 	struct space *space = call->session->space;
 	struct handle *h = call->h;
-	uint32_t key = h->first, run = h->run_at;
+	const struct found *f = h->found;
+	uint64_t boundary = f->start + (uint64_t)(deepest + 1) * space->layout->page_tokens;
+	uint32_t key = f->first, run = h->run_at;
 	bool more = call->session->rank != SESSION_RANK_NONE && call->disk_bytes;
 
 	while (more && key <= deepest && ahead_reserve(h)) {
@@ -131,9 +136,9 @@ void get_look_ahead(struct get_start *call, uint32_t deepest)
 		lock_take(&space->lock);
 		most = spill_intake(space->tiering);
 		for (; more && key <= deepest && key < end && h->ahead_count < stop; key++) {
-			while (h->runs[run].end <= key)
-				run++;
-			more = loads_bytes(space->tiering) < most && want_key(call, &h->runs[run], key);
+			const struct run *at = handle_run(h, key, &run);
+
+			more = loads_bytes(space->tiering) < most && (!at || want_key(call, at, key, boundary));
 		}
 		load_submit(space->tiering);
 		lock_drop(&space->lock);

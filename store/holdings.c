@@ -239,6 +239,19 @@ static void session_expire(struct session *s, uint64_t now_ns)
 	session_leave(s);
 }
 
+/* What becomes due in a namespace. */
+static void space_tend(struct space *space, uint64_t now_ns)
+{
+	space_maintain(space);
+	if (space->fills) {
+		while (space->fills_sweep)
+			space->fills_sweep = fills_sweep(space->fills);
+		fills_run(space->fills, now_ns);
+	}
+	if (!space->tiering)
+		rows_drop(space);
+}
+
 void host_maintain(struct host *host)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -252,7 +265,7 @@ void host_maintain(struct host *host)
 		lock_drop(&host->lock);
 		if (!space)
 			break;
-		space_maintain(space);
+		space_tend(space, now_ns);
 		space_unref(&space);
 	}
 	for (uint32_t i = 0; i < HOST_MAX_SESSIONS; i++) {

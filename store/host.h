@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "index/demands.h"
 #include "index/layout.h"
 #include "index/tables.h"
 #include "store/segment.h"
@@ -243,6 +244,8 @@ struct space_report {
 	uint64_t resident_bytes; /* of the segment, as the file system counts */
 	uint64_t slots, slots_free, payload_bytes, slot_bytes;
 	uint64_t records, pages, hollow_pages, orphans; /* what a reset hid included, until it is gone */
+	uint64_t records_filling; /* in which something may be half there */
+	struct demands_counters demands;
 	uint64_t remnants, remnant_slots; /* sessions of before an adoption, and slots that are kept for them */
 	uint64_t generation, hidden_records;            /* of the namespace; of older ones */
 	uint64_t pinned_bytes, pinned_limit_bytes;      /* by operators */

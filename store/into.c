@@ -73,8 +73,9 @@ int get_into_begin(struct get_into *call, struct why *why)
 	int r;
 
 	call->transfer.into = true;
+	call->to = NULL;
 	r = get_transfer_begin(&call->transfer, why);
-	if (r)
+	if (r || call->transfer.over)
 		return r;
 	r = import_use(call->transfer.session, call->import, &call->to, why);
 	if (r) {
@@ -89,6 +90,8 @@ int get_into_begin(struct get_into *call, struct why *why)
 
 void get_into_undo(struct get_into *call)
 {
+	if (call->transfer.over)
+		return;
 	import_leave(call->transfer.session, call->to);
 	get_transfer_undo(&call->transfer);
 }
@@ -127,19 +130,12 @@ static void count(struct get_into *call, uint32_t class_index, uint32_t values)
 static void count_delivered(struct get_into *call)
 {
 	struct get_transfer *t = &call->transfer;
-	const struct layout *layout = t->session->space->layout;
-	const struct handle *h = t->h;
 
-	for (uint32_t c = 0; c < h->columns; c++) {
-		uint32_t values = 0;
+	for (uint32_t mask = t->class_mask; mask; mask &= mask - 1) {
+		uint32_t c = (uint32_t)__builtin_ctz(mask);
 
-		for (uint32_t key = t->first; key < t->end && t->class_mask >> h->class_of[c] & 1; key++)
-			values += h->entries.at[(size_t)(key - h->first) * h->columns + c] != INDEX_NONE;
-		count(call, h->class_of[c], values);
+		count(call, c, (uint32_t)gates_count(&t->h->found->gates, c, t->from, t->to, t->boundary));
 	}
-	for (uint32_t c = 0; c < layout->classes && t->to == t->boundary && handle_row(h, t->last); c++)
-		if (t->class_mask >> c & 1 && layout_is_row(layout, c))
-			count(call, c, 1);
 }
 
 /* The keys before @end are there. */
@@ -149,29 +145,51 @@ static void deliver(struct get_into *call, uint32_t end)
 	struct session *s = t->session;
 
 	t->end = end;
-	t->to = t->h->start + (uint64_t)end * s->space->layout->page_tokens;
+	t->to = transfer_position(t, end);
 	t->spent = end == t->first;
 	count_delivered(call);
 	import_count(s, call->to, t->bytes);
 	import_leave(s, call->to);
 	transfer_finish(t);
+	t->h = NULL;
 }
 
 int get_into_run(struct get_into *call, struct why *why)
 {
 	struct get_transfer *t = &call->transfer;
-	uint32_t end = t->first;
 	bool failed = false;
 	int r;
 
 	lock_assert_none_held();
-	r = into_carry(call, &end, &failed, why);
-	if (!r && end == t->first && !failed)
+	if (t->over)
+		return 0;
+	t->good = t->first;
+	r = into_carry(call, &t->good, &failed, why);
+	if (!r && failed)
+		t->good = transfer_restorable(t, t->good);
+	if (!r && t->good == t->first && !failed && !t->h->seat.ticket)
 		r = why_set(why, EAGAIN, "from %llu tokens on: no page was there by the deadline, or could be read now",
 			    (unsigned long long)t->from);
 	if (r)
 		get_into_undo(call);
+	else if (!t->h->seat.ticket)
+		deliver(call, t->good);
+	return r;
+}
+
+int get_into_step(struct get_into *call, struct why *why)
+{
+	struct get_transfer *t = &call->transfer;
+	int r;
+
+	if (t->over || !t->h || !t->h->seat.ticket)
+		return 0;
+	r = atomic_load(&t->session->ended) ? why_set(why, ESHUTDOWN, "the session has ended") : transfer_gate(t, &t->good, why);
+	if (r == STEP_WAIT)
+		return r;
+	if (r)
+		get_into_undo(call);
 	else
-		deliver(call, end);
+		deliver(call, t->good);
 	return r;
 }

@@ -34,6 +34,9 @@ int get_into_begin(struct get_into *call, struct why *why);
  * undone and the handle as before, and what was written so far means nothing. EAGAIN: nothing was read by the deadline, or
  * nonblock; EFAULT: the import cannot be written any more; EIO: a slot cannot be read; what verdict says; ENOMEM. Hold no lock. */
 int get_into_run(struct get_into *call, struct why *why);
+/* After run said 0; with a ticket it waits for the other ranks, and delivers what all can. 0; STEP_WAIT: again, or get_into_undo; an error,
+ * after which it is undone. */
+int get_into_step(struct get_into *call, struct why *why);
 void get_into_undo(struct get_into *call);
 
 #endif

@@ -214,13 +214,13 @@ static bool gather_page(struct carry *c, const struct run *run)
 {
 	const struct get_transfer *t = &c->call->transfer;
 	const struct handle *h = t->h;
+	const struct found *f = h->found;
 	bool led = false, ok = true;
 
-	for (uint32_t i = 0; i < h->columns && ok; i++)
-		if (t->class_mask >> h->class_of[i] & 1 &&
-		    h->entries.at[(size_t)(c->next - h->first) * h->columns + i] != INDEX_NONE)
+	for (uint32_t i = 0; i < f->columns && ok; i++)
+		if (t->class_mask >> f->class_of[i] & 1 && handle_delivers(h, i, c->next, t->boundary))
 			ok = gather_value(c, run->record, run->page + c->next - run->first,
-					  (struct into_value){ .key = c->next, .class_index = h->class_of[i] }, &led);
+					  (struct into_value){ .key = c->next, .class_index = f->class_of[i] }, &led);
 	t->session->space->stats.keys_led += led && (c->next < c->ahead_first || c->next >= c->ahead_end);
 	return ok;
 }
@@ -236,7 +236,7 @@ static bool batch_has_room(const struct carry *c, uint64_t page_bytes)
 static void gather_pages(struct carry *c, const struct run *run, uint64_t page_bytes)
 {
 	struct space *space = c->call->transfer.session->space;
-	uint32_t columns = c->call->transfer.h->columns, values = 0;
+	uint32_t columns = c->call->transfer.h->found->columns, values = 0;
 	bool ok = true;
 
 	lock_take(&space->lock);
@@ -304,15 +304,20 @@ static int blocked(const struct carry *c, struct why *why)
 static int gather(struct carry *c, struct why *why)
 {
 	const struct handle *h = c->call->transfer.h;
+	const struct found *f = h->found;
 	uint64_t page_bytes = slots_of(c, false);
 	const struct run *run;
 	int r = 0;
 
+	while (f->runs[c->run].end <= c->next)
+		c->run++;
+	run = &f->runs[c->run];
+	if (run->first > c->next) { /* windows have let all go that was there, and nothing of it is wanted */
+		c->next = run->first < c->limit ? run->first : c->limit;
+		return 0;
+	}
 	if (!batch_begin(c))
 		return 0;
-	while (h->runs[c->run].end <= c->next)
-		c->run++;
-	run = &h->runs[c->run];
 	while (!r && c->next < c->limit && c->next < run->end && batch_has_room(c, page_bytes)) {
 		gather_pages(c, run, page_bytes);
 		r = blocked(c, why);

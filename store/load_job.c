@@ -46,6 +46,7 @@ void load_lose(struct tiering *t, uint32_t place)
 	const struct entry *e = &space->tables.entries[place];
 	struct host_event event = { .kind = HOST_EVENT_CORRUPT, .pages = e->page };
 	struct index_sink sink = space_sink(space);
+	uint32_t record = e->record;
 
 	lock_assert_held(&space->lock);
 	assert(tiering_is_place(t, place) && e->state == ENTRY_VALUE);
@@ -60,6 +61,7 @@ void load_lose(struct tiering *t, uint32_t place)
 		ring_lose(space, e->record, &sink);
 	if (tiering_has_value(t, place))
 		index_value_drop(space->index, place, false, &sink);
+	fills_value_lost(space, record, (uint16_t)event.pages);
 }
 
 /* Under the lock: one value of a file that is not there or damaged as a whole. One in memory is not on disk then. */
@@ -83,6 +85,7 @@ static void lose_copy(struct tiering *t, uint32_t record, uint32_t page, uint32_
 		ring_lose(t->space, record, &sink);
 	if (tiering_has_value(t, entry))
 		index_value_drop(t->space->index, entry, false, &sink);
+	fills_value_lost(t->space, record, (uint16_t)page);
 }
 
 bool load_error_of_file(int error)

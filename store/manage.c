@@ -12,6 +12,7 @@
 #include "store/base/killpoint.h"
 #include "store/seating.h"
 #include "store/session_private.h"
+#include "store/ticket.h"
 #include "store/space.h"
 
 #define RETIRE_STAYS 16u        /* under the lock, in one step of RESET */
@@ -60,7 +61,7 @@ static void touch_chunk(struct touch *call, const struct chunk *k)
 	struct index *index = call->session->space->index;
 	struct index_hit hits[INDEX_STEP_KEYS];
 
-	index_lookup_hashed(index, k->keys, k->hashes, k->count, ~0u, hits);
+	index_lookup_hashed(index, k->keys, k->hashes, k->count, ~0u, false, hits);
 	index_prefetch_uses(index, hits, k->count);
 	for (uint32_t i = 0; i < k->count; i++) {
 		uint32_t record = hits[i].present ? hits[i].record : INDEX_NONE;
@@ -252,7 +253,7 @@ int pinning_step(struct pinning *call, struct why *why)
 	while (call->key < call->key_count && call->key < stop) {
 		chunk_fetch(&k, space, call->keys, call->key, call->key_count);
 		lock_take(&space->lock);
-		index_lookup_hashed(space->index, k.keys, k.hashes, k.count, ~0u, hits);
+		index_lookup_hashed(space->index, k.keys, k.hashes, k.count, ~0u, false, hits);
 		for (uint32_t i = 0; i < k.count; i++) {
 			uint32_t answer = pinning_key(call, &k.keys[i], &hits[i]);
 
@@ -313,6 +314,8 @@ void space_maintain(struct space *space)
 {
 	retire(space, RETIRE_STAYS_TICK);
 	seating_sweep(space);
+	tickets_run(space->tickets, clock_now_ns());
+	put_tickets_run(space->put_tickets, clock_now_ns());
 	if (space->blobs)
 		blobs_maintain(space->blobs, clock_now_ns());
 }
@@ -339,6 +342,7 @@ int reset_begin(struct reset *call, struct why *why)
 	atomic_store(&space->generation, call->generation);
 	atomic_store(&space->hidden, true);
 	space->stats.resets++;
+	demands_reset(space->demands);
 	space_note(space, &event);
 	space_committed(space); /* who waits for a value of the old generation looks again */
 	lock_drop(&space->lock);

@@ -167,7 +167,7 @@ static void move(struct tiering *t)
 	places = t->places_short;
 	values = t->places_used > 0;
 	lock_drop(&space->lock);
-	demote_rows(t);
+	rows_drop(space);
 	demote_expired(t, clock_wall_s());
 	if (closed) {
 		if (values)

@@ -5,52 +5,18 @@
  * A call's keys are worked on in chunks of INDEX_STEP_KEYS, across its groups. Of each chunk the map lines are fetched
  * without the lock; then, in one short stay under it, the keys are looked up, what exists is pinned (so that making
  * room cannot evict it), and key by key each wanted value is answered: EXISTS, INFLIGHT, DUPLICATE or a fresh slot.
- * A group that gets no room is undone whole and the chunk is begun again behind it.
- *
- * The plan pins what its groups name as each begins. What later groups of the chunk name was looked up already, so before
- * anything is evicted it is pinned too, until the stay ends (chunk_hold).
+ * A group that gets no room, or whose row lacks its page, is undone whole and the chunk is begun again behind it.
+ * The answers are put_values.c's.
  */
-#include "store/put_private.h"
+#include "store/put_start_private.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "store/base/killpoint.h"
 #include "store/host_private.h"
 #include "store/seating.h"
-
-enum { CHUNK_DONE, CHUNK_NOROOM };
-
-/* One stay under the lock. */
-struct chunk {
-	struct put_start *call;
-	struct space *space;
-	struct put_plan *plan;
-	const struct layout *layout;
-	uint32_t from, count;      /* keys of the call */
-	uint32_t new_values;
-	uint32_t unknown;          /* keys that have no place yet: how many slots are made free at a time */
-	uint32_t pinned_to;        /* keys before this one are pinned by the plan */
-	uint32_t held;             /* records pinned for the stay */
-	bool known, holds;         /* some key has a place; what has one is held */
-	struct key keys[INDEX_STEP_KEYS];
-	uint64_t hashes[INDEX_STEP_KEYS];
-	struct index_hit hits[INDEX_STEP_KEYS];
-	uint32_t hold[INDEX_STEP_KEYS];
-	uint64_t seen[16];         /* bits, by hash: a key was named in this chunk, so look again before naming another */
-};
-
-/* Has a key like number @i of the chunk been seen? It is now. */
-static bool seen_before(struct chunk *k, uint32_t i)
-{
-	uint64_t *word = &k->seen[k->hashes[i] / 64 % 16];
-	uint64_t bit = 1ull << k->hashes[i] % 64;
-	bool before = *word & bit;
-
-	*word |= bit;
-	return before;
-}
+#include "store/ticket.h"
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -82,13 +48,16 @@ static int check_group(const struct put_start *call, const struct layout *layout
 
 	if (!g->keys)
 		return why_set(why, EINVAL, "group %u: it has no key", i);
-	if (g->flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY))
+	if (g->flags & ~(PUT_ROOT | PUT_WHOLE | PUT_ROW_ONLY | PUT_RUNG))
 		return why_set(why, EINVAL, "group %u: unknown flags 0x%x", i, g->flags);
 	if (g->reserved)
 		return why_set(why, EINVAL, "group %u: reserved is %u, not 0", i, g->reserved);
 	if (!g->class_mask || g->class_mask & ~call->class_mask)
 		return why_set(why, EINVAL, "group %u: class mask 0x%x is empty or no part of the call's 0x%x", i, g->class_mask,
 			       call->class_mask);
+	if (g->flags & PUT_RUNG && !(g->class_mask & rows))
+		return why_set(why, EINVAL, "group %u: flags 0x%x: RUNG takes a row; class mask 0x%x has no state class", i, g->flags,
+			       g->class_mask);
 	if (g->flags & PUT_ROW_ONLY) {
 		if (g->keys != 1 || g->class_mask & ~rows)
 			return why_set(why, EINVAL, "group %u: ROW_ONLY takes one key and state classes only; it has %u keys and "
@@ -169,6 +138,70 @@ static struct put_plan *plan_new(struct session *s, uint64_t id, uint32_t groups
 	return plan;
 }
 
+static bool has_ticket(const struct put_start *call)
+{
+	static const uint8_t none[sizeof(call->ticket)];
+
+	return memcmp(call->ticket, none, sizeof(none)) != 0;
+}
+
+/* Values of number @c of the call's classes in a group of @keys keys, or one fewer than there are. */
+static uint64_t values_of(const struct put_start *call, uint32_t c, uint32_t keys)
+{
+	const struct put_class *class = &call->class[c];
+
+	return c >= call->page_classes ? 1 : class->every_pages == 1 ? keys : keys / class->every_pages;
+}
+
+/* Could a session hold the values of @rank prepared, which each class could for itself? */
+static bool rank_fits(const struct put_start *call, uint32_t mask, uint32_t keys, uint32_t rank)
+{
+	const struct layout *layout = call->session->space->layout;
+	uint64_t bytes = 0, most = 0; /* one more than the limit is let pass */
+
+	for (uint32_t c = 0; c < call->classes; c++) {
+		uint32_t number = call->class[c].number;
+		uint64_t slot_bytes = layout->class[number].share[layout->share_of_rank[rank][number]].slot_bytes;
+
+		if (!(mask >> number & 1))
+			continue;
+		bytes += values_of(call, c, keys) * slot_bytes;
+		most = slot_bytes > most ? slot_bytes : most;
+	}
+	return bytes < call->prepared_limit + most;
+}
+
+/* Could the values of all shares, for which a ticket takes room at once, lie in memory together, and each rank get its own? */
+static bool shares_fit(const struct put_start *call, uint32_t mask, uint32_t keys)
+{
+	const struct space *space = call->session->space;
+	uint64_t bytes = 0;
+
+	for (uint32_t c = 0; c < call->classes; c++) {
+		uint32_t number = call->class[c].number;
+		uint64_t need = values_of(call, c, keys);
+
+		for (uint32_t s = 0; mask >> number & 1 && s < space->layout->class[number].shares; s++) {
+			if (need > space->capacity[number][s])
+				return false;
+			bytes += need * space->layout->class[number].share[s].slot_bytes;
+		}
+	}
+	for (uint32_t rank = 0; rank < space->layout->world; rank++)
+		if (!rank_fits(call, mask, keys, rank))
+			return false;
+	return bytes <= space->host->config.memory_bytes;
+}
+
+/* Can the new values of a group of @keys keys ever lie in memory together? */
+static bool values_fit(const struct put_start *call, uint32_t mask, uint32_t keys)
+{
+	for (uint32_t c = 0; c < call->classes; c++)
+		if (mask >> call->class[c].number & 1 && values_of(call, c, keys) > call->class[c].capacity)
+			return false;
+	return !has_ticket(call) || shares_fit(call, mask, keys);
+}
+
 /* What is the same for all keys and groups of the call. Answers stand in the order of classes, whatever their kind. */
 static void call_classes(struct put_start *call)
 {
@@ -177,7 +210,6 @@ static void call_classes(struct put_start *call)
 
 	call->row_mask = row_mask(layout);
 	call->classes = call->page_classes = call->always = 0;
-	call->fits = true;
 	call->prepared_limit = space->host->config.memory_bytes / SESSION_PREPARED_PART;
 	for (uint32_t rows = 0; rows < 2; rows++) {
 		uint64_t *answers = call->answers;
@@ -194,11 +226,10 @@ static void call_classes(struct put_start *call)
 					.share = share,
 					.every_pages = row ? 0 : layout->class[c].every_pages,
 					.capacity = space->capacity[c][share],
-				.slot_bytes = layout->class[c].share[share].slot_bytes,
+					.slot_bytes = layout->class[c].share[share].slot_bytes,
 					.answers = answers,
 					.cursor = { .grant = SLOTS_NONE },
 				};
-			call->fits &= (row ? 1 : call->key_count) <= space->capacity[c][share];
 			if (!row && layout->class[c].every_pages == 1)
 				call->always |= 1u << c;
 			answers += row ? call->group_count : call->key_count;
@@ -206,6 +237,7 @@ static void call_classes(struct put_start *call)
 		if (!rows)
 			call->page_classes = call->classes;
 	}
+	call->fits = values_fit(call, call->class_mask, call->key_count);
 }
 
 int put_start_begin(struct put_start *call, struct why *why)
@@ -242,6 +274,11 @@ int put_start_begin(struct put_start *call, struct why *why)
 	index_tick(space->index);
 	lock_drop(&space->lock);
 	call->p = plan;
+	call->put = (struct ticket_put){ 0 };
+	call->ticketed = has_ticket(call);
+	call->ended = false;
+	call->summed = 0;
+	memset(call->sum, 0, sizeof(call->sum));
 	call->new_values = call->groups_ok = 0;
 	call->group = call->key = call->in_group = 0;
 	call->run = call->last_record = INDEX_NONE;
@@ -250,329 +287,13 @@ int put_start_begin(struct put_start *call, struct why *why)
 	return 0;
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------- */
-
-/* Under the lock, before room is made: pins what keys that no group has come to yet were found at. */
-static void chunk_hold(struct chunk *k)
-{
-	if (!k->known || k->holds)
-		return;
-	k->holds = true;
-	for (uint32_t i = k->pinned_to; i < k->count; i++) {
-		uint32_t record = k->hits[i].record;
-
-		if (record == INDEX_NONE || (k->held && k->hold[k->held - 1] == record) ||
-		    index_record(k->space->index, record)->state != RECORD_LIVE)
-			continue;
-		space_pin(k->space, record);
-		k->hold[k->held++] = record;
-	}
-}
-
-/* Under the lock, at the end of the stay: hits are not to be used any more. */
-static void chunk_let_go(struct chunk *k)
-{
-	while (k->held)
-		space_unpin(k->space, k->hold[--k->held]);
-}
-
-static bool chunk_room(struct chunk *k, const struct put_class *class, uint32_t want)
-{
-	chunk_hold(k); /* before the first victim goes */
-	return room_make(k->call->session, class->number, class->share, want);
-}
-
-/* Under the lock: a slot where the @run keys of the group that are left (0: it is for the row) find room together, or
- * anywhere. If there is none, room is made for all keys of the chunk that have no place yet. */
-static uint32_t take_elsewhere(struct chunk *k, struct put_class *class, uint32_t run)
-{
-	uint32_t want = run && k->unknown ? k->unknown : 1;
-	struct slots *slots = k->space->slots;
-	struct slots_filter filter = session_filter(k->call->session);
-
-	if (!slots_free_count(slots, class->number, class->share, filter) && !chunk_room(k, class, want))
-		return SLOTS_NONE;
-	slots_seek(slots, &class->cursor, class->number, class->share, run ? run : 1, filter);
-	return slots_take(slots, &class->cursor, filter);
-}
-
-/* Under the lock: a slot for one value, neighbouring the group's last one where that is possible; SLOTS_NONE: there is no
- * room. */
-static inline uint32_t take_slot(struct chunk *k, struct put_class *class)
-{
-	struct put_start *call = k->call;
-	struct plan_group *open = &k->plan->group[call->group];
-	uint32_t run = call->groups[call->group].keys - call->in_group;
-	uint32_t entry = SLOTS_NONE;
-
-	if (call->session->prepared_bytes >= call->prepared_limit)
-		return SLOTS_NONE;
-	/* a longer group looks for a run of its own once; a single value goes where the last one went */
-	if (class->cursor.grant != SLOTS_NONE && (run <= 1 || open->sought >> class->number & 1))
-		entry = slots_take(k->space->slots, &class->cursor, session_filter(call->session));
-	if (entry == SLOTS_NONE) {
-		open->sought |= (uint16_t)(1u << class->number);
-		entry = take_elsewhere(k, class, run);
-		if (entry == SLOTS_NONE)
-			return SLOTS_NONE;
-	}
-	slot_tell(k->space, entry, call->session->seat);
-	killpoint(KILLPOINT_PUT_WORD);
-	vec32_push(&k->plan->values, entry);
-	call->session->prepared_bytes += class->slot_bytes;
-	k->new_values++;
-	return entry;
-}
-
-/* ---- one value, one key --------------------------------------------------------------------------------------- */
-
-/* The same answer for @keys keys from @first on, of all page classes. */
-static void answer_keys(struct put_start *call, uint32_t first, uint32_t keys, uint64_t answer)
-{
-	for (uint32_t c = 0; c < call->page_classes; c++)
-		for (uint32_t i = 0; i < keys; i++)
-			call->class[c].answers[first + i] = answer;
-}
-
-static void answer_rows(struct put_start *call, uint64_t answer)
-{
-	for (uint32_t c = call->page_classes; c < call->classes; c++)
-		call->class[c].answers[call->group] = answer;
-}
-
-static bool wait_push(struct put_plan *plan, const struct key *key)
-{
-	if (plan->wait_count == plan->wait_capacity) {
-		uint32_t capacity = plan->wait_capacity ? 2 * plan->wait_capacity : 64;
-		struct key *waits = realloc(plan->waits, (size_t)capacity * sizeof(*waits));
-
-		if (!waits)
-			return false;
-		plan->waits = waits;
-		plan->wait_capacity = capacity;
-	}
-	plan->waits[plan->wait_count++] = *key;
-	return true;
-}
-
-/* Does the group want a value of @class on the page that ends at @consumed? */
-static inline bool wants(const struct chunk *k, const struct put_group *g, const struct put_class *class, uint64_t consumed)
-{
-	uint32_t bit = 1u << class->number;
-
-	return g->class_mask & bit && (k->call->always & bit || layout_has_value(k->layout, class->number, consumed));
-}
-
-static bool wants_any(const struct chunk *k, const struct put_group *g, uint64_t consumed)
-{
-	if (g->class_mask & k->call->always)
-		return true;
-	for (uint32_t c = 0; c < k->call->page_classes; c++)
-		if (wants(k, g, &k->call->class[c], consumed))
-			return true;
-	return false;
-}
-
-/* Under the lock: the answer for one value of @key at (record, page), which is known. PUT_ANSWER_NONE: there is no room for
- * it. */
-static uint64_t put_value(struct chunk *k, const struct put_group *g, struct put_class *class, uint32_t record, uint16_t page,
-			  const struct key *key)
-{
-	struct space *space = k->space;
-	struct put_plan *plan = k->plan;
-	uint32_t column = layout_column(k->layout, class->number, class->share);
-	bool committed;
-	uint32_t entry = index_value(space->index, record, page, column, &committed);
-
-	if (entry != INDEX_NONE && committed) {
-		space->stats.put_exists++;
-		return PUT_ANSWER_EXISTS;
-	}
-	if (entry != INDEX_NONE) {
-		uint32_t other = space->tables.entries[entry].group;
-
-		if (space->group_owner[other - 1] == plan->serial) {
-			space->stats.put_duplicate++;
-			return PUT_ANSWER_DUPLICATE;
-		}
-		space->stats.put_inflight++;
-		if (g->flags & PUT_WHOLE && !wait_push(plan, key))
-			return PUT_ANSWER_NONE;
-		return PUT_ANSWER_INFLIGHT;
-	}
-	entry = take_slot(k, class);
-	if (entry == SLOTS_NONE)
-		return PUT_ANSWER_NONE;
-	index_value_add(space->index, record, page, key, class->number, class->share, entry,
-			plan->group[k->call->group].group);
-	return class->cursor.offset;
-}
-
-static inline void close_run(struct chunk *k)
-{
-	struct put_start *call = k->call;
-
-	if (call->run == INDEX_NONE)
-		return;
-	if (!index_record_close(k->space->index, call->run)) {
-		assert(k->plan->records.count && k->plan->records.at[k->plan->records.count - 1] == call->run);
-		k->plan->records.count--;
-	}
-	call->run = INDEX_NONE;
-}
-
-/* Under the lock: a record for the rest of the group, from number @in_group on, whose page ends at @consumed. False: the
- * tables are full. */
-static bool open_run(struct chunk *k, const struct put_group *g, uint32_t in_group, uint64_t consumed)
-{
-	struct put_start *call = k->call;
-	struct put_plan *plan = k->plan;
-	uint32_t left = g->keys - in_group;
-	bool root = in_group == 0 && g->flags & PUT_ROOT;
-	struct index_run run = {
-		.parent_key = root ? NULL : &call->previous,
-		.consumed = consumed - k->layout->page_tokens,
-		.max_pages = left > PUT_RECORD_PAGES ? PUT_RECORD_PAGES : left,
-		.group = plan->group[call->group].group,
-		.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
-		.whole_ring = plan->records.count > GROUP_FROM(plan, call->group, records) ?
-				      plan->records.at[plan->records.count - 1] : INDEX_NONE,
-		.parent_record = call->last_record,
-		.parent_page = call->last_page,
-	};
-
-	call->run = index_record_new(k->space->index, &run);
-	if (call->run == INDEX_NONE)
-		return false;
-	call->run_pages = 0;
-	vec32_push(&plan->records, call->run);
-	return true;
-}
-
-/* Under the lock: names an unknown key, number @in_group of its group, of which at least one value is wanted, in the open
- * run or in a new record. */
-static int put_unknown(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group, uint64_t consumed)
-{
-	struct put_start *call = k->call;
-	struct index *index = k->space->index;
-	const struct key *key = &k->keys[i];
-	struct index_hit *hit = &k->hits[i];
-	uint32_t group = k->plan->group[call->group].group;
-
-	if (call->run != INDEX_NONE && call->run_pages == PUT_RECORD_PAGES)
-		close_run(k);
-	if (call->run == INDEX_NONE && !open_run(k, g, in_group, consumed))
-		return CHUNK_NOROOM;
-	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++) {
-		uint32_t entry;
-
-		if (!wants(k, g, class, consumed)) {
-			class->answers[call->key + i] = PUT_ANSWER_NONE;
-			continue;
-		}
-		entry = take_slot(k, class);
-		if (entry == SLOTS_NONE)
-			return CHUNK_NOROOM;
-		if (hit->record != INDEX_NONE) {
-			index_value_add(index, hit->record, hit->page, key, class->number, class->share, entry, group);
-		} else {
-			hit->record = call->run;
-			hit->page = index_page_add(index, call->run, key, k->hashes[i], class->number, class->share, entry,
-						   group);
-			call->run_pages++;
-			k->unknown--;
-		}
-		class->answers[call->key + i] = class->cursor.offset;
-	}
-	return CHUNK_DONE;
-}
-
-/* Under the lock: all answers for a key that stands somewhere. */
-static int put_known(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
-{
-	struct put_start *call = k->call;
-	const struct index_hit *hit = &k->hits[i];
-
-	if (hit->record != call->run)
-		close_run(k);
-	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++) {
-		uint64_t answer = PUT_ANSWER_NONE;
-
-		if (wants(k, g, class, consumed)) {
-			answer = put_value(k, g, class, hit->record, hit->page, &k->keys[i]);
-			if (answer == PUT_ANSWER_NONE)
-				return CHUNK_NOROOM;
-		}
-		class->answers[call->key + i] = answer;
-	}
-	return CHUNK_DONE;
-}
-
-/* Under the lock: key @i was found at a page without values, which keeps its name only while something hangs off it: a
- * victim, perhaps. So room is made first, for one value of each class, and then the key is looked for again. False: there
- * is no room. */
-static bool look_again_with_room(struct chunk *k, const struct put_group *g, uint32_t i, uint64_t consumed)
-{
-	struct put_start *call = k->call;
-	struct slots_filter filter = session_filter(call->session);
-
-	for (struct put_class *class = call->class; class < &call->class[call->page_classes]; class++)
-		if (wants(k, g, class, consumed) && !slots_free_count(k->space->slots, class->number, class->share, filter) &&
-		    !chunk_room(k, class, 1))
-			return false;
-	index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, &k->hits[i]);
-	k->unknown += k->hits[i].record == INDEX_NONE;
-	return true;
-}
-
-/* Under the lock: all answers for key @i of the chunk, which is number @in_group of its group. */
-static int put_key(struct chunk *k, const struct put_group *g, uint32_t i, uint32_t in_group)
-{
-	struct put_start *call = k->call;
-	struct index_hit *hit = &k->hits[i];
-	uint64_t consumed = g->consumed - (uint64_t)(g->keys - 1 - in_group) * k->layout->page_tokens;
-	int r = CHUNK_DONE;
-
-	if (hit->record == INDEX_NONE && seen_before(k, i)) { /* perhaps it stands earlier in this chunk */
-		index_lookup_hashed(k->space->index, &k->keys[i], &k->hashes[i], 1, g->class_mask, hit);
-		k->unknown -= hit->record != INDEX_NONE;
-	}
-	if (hit->record != INDEX_NONE && !hit->present && !index_page_has_value(k->space->index, hit->record, hit->page) &&
-	    !look_again_with_room(k, g, i, consumed))
-		return CHUNK_NOROOM;
-	if (hit->record != INDEX_NONE) {
-		r = put_known(k, g, i, consumed);
-	} else if (wants_any(k, g, consumed)) {
-		r = put_unknown(k, g, i, in_group, consumed);
-	} else { /* a page without values has no name: what follows hangs off an unknown parent */
-		close_run(k);
-		k->unknown--;
-		answer_keys(call, call->key + i, 1, PUT_ANSWER_NONE);
-	}
-	call->previous = k->keys[i];
-	call->last_record = hit->record;
-	call->last_page = hit->page;
-	return r;
-}
-
 /* ---- groups ---------------------------------------------------------------------------------------------------- */
 
-/* Can the group's new values ever lie in memory together? */
 static bool group_fits(const struct chunk *k, const struct put_group *g)
 {
-	const struct put_start *call = k->call;
-
 	if (g->flags & PUT_WHOLE && g->keys > PUT_RECORD_PAGES)
 		return false;
-	for (uint32_t c = 0; c < call->classes && !call->fits; c++) {
-		const struct put_class *class = &call->class[c];
-		uint64_t need = c >= call->page_classes ? 1 : class->every_pages == 1 ? g->keys :
-							      g->keys / class->every_pages;
-
-		if (g->class_mask >> class->number & 1 && need > class->capacity)
-			return false;
-	}
-	return true;
+	return k->call->fits || values_fit(k->call, g->class_mask, g->keys);
 }
 
 /* What the plan has now is the end of the group's part. */
@@ -593,6 +314,11 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	*group = (struct plan_group){ .status = PUT_OK };
 	group_ends_here(plan, group);
 	plan->groups = call->group + 1;
+	if (call->put.ticket && call->put.first)
+		ticket_put_begin(&call->put);
+	group->status = call->ended ? PUT_NOROOM : call->put.ticket && !call->put.first ? ticket_put_status(&call->put, call->group) : PUT_OK;
+	if (group->status != PUT_OK) /* as the first rank was told */
+		return;
 	if (!group_fits(k, g)) {
 		group->status = PUT_TOOBIG;
 		k->space->stats.put_toobig++;
@@ -610,72 +336,15 @@ static void group_open(struct chunk *k, const struct put_group *g)
 	call->previous = g->parent;
 }
 
-/* Under the lock: the record that the group's row belongs to: one that is there, or a zero-page one; INDEX_NONE: the tables
- * are full. */
-static uint32_t group_row_home(struct chunk *k, const struct put_group *g)
-{
-	struct put_start *call = k->call;
-	struct put_plan *plan = k->plan;
-	uint32_t record = index_row_home(k->space->index, &call->previous);
-
-	if (record == INDEX_NONE) {
-		struct index_run run = {
-			.parent_key = g->flags & PUT_ROOT && g->keys == 1 ? NULL : &g->parent,
-			.endpoint = &call->previous,
-			.consumed = g->consumed,
-			.group = plan->group[call->group].group,
-			.flags = g->flags & PUT_WHOLE ? RECORD_WHOLE : 0,
-			.whole_ring = INDEX_NONE,
-		};
-
-		record = index_record_new(k->space->index, &run);
-		if (record == INDEX_NONE)
-			return INDEX_NONE;
-		vec32_push(&plan->records, record);
-		call->run = record; /* closed when its row has a value */
-	} else if (index_record(k->space->index, record)->state == RECORD_LIVE) {
-		session_pin(call->session, record);
-		vec32_push(&plan->pins, record);
-	}
-	return record;
-}
-
-/* Under the lock: the row of the group at its endpoint, after its pages. */
-static int group_row(struct chunk *k, const struct put_group *g)
-{
-	struct put_start *call = k->call;
-	uint32_t record = INDEX_NONE;
-
-	for (uint32_t c = call->page_classes; c < call->classes; c++) {
-		struct put_class *class = &call->class[c];
-		uint64_t answer;
-
-		if (!(g->class_mask >> class->number & 1)) {
-			class->answers[call->group] = PUT_ANSWER_NONE;
-			continue;
-		}
-		if (record == INDEX_NONE)
-			record = group_row_home(k, g);
-		if (record == INDEX_NONE)
-			return CHUNK_NOROOM;
-		answer = put_value(k, g, class, record, INDEX_PAGE_ROW, &call->previous);
-		if (answer == PUT_ANSWER_NONE)
-			return CHUNK_NOROOM;
-		class->answers[call->group] = answer;
-	}
-	close_run(k);
-	return CHUNK_DONE;
-}
-
 /* Under the lock: the group's last key was answered. */
 static int group_close(struct chunk *k, const struct put_group *g)
 {
 	struct put_plan *plan = k->plan;
 	struct plan_group *group = &plan->group[k->call->group];
 
-	close_run(k);
+	put_run_close(k);
 	if (g->class_mask & k->call->row_mask) {
-		int r = group_row(k, g);
+		int r = put_row(k, g);
 
 		if (r)
 			return r;
@@ -685,8 +354,11 @@ static int group_close(struct chunk *k, const struct put_group *g)
 	return CHUNK_DONE;
 }
 
+/* The group is decided, for all ranks where there is a ticket. */
 static void group_next(struct put_start *call)
 {
+	if (call->put.ticket && call->put.first)
+		ticket_put_decide(&call->put, call->group, call->p->group[call->group].status);
 	call->status[call->group] = call->p->group[call->group].status;
 	call->group++;
 	call->in_group = 0;
@@ -707,6 +379,9 @@ static bool chunk_fetch(struct chunk *k)
 	__asm__ __volatile__("" : : "r"(k->keys) : "memory"); /* the copy is what is used from here on */
 	index_prefetch(k->space->index, k->keys, k->count, k->hashes);
 	memset(k->seen, 0, sizeof(k->seen));
+	if (call->put.ticket && (!ticket_put_reserve_begun(&call->put, 2 * INDEX_STEP_KEYS) ||
+				 (call->put.first && !ticket_put_reserve(&call->put, 2 * INDEX_STEP_KEYS))))
+		return false;
 	return vec32_reserve(&k->plan->values, INDEX_STEP_KEYS * (columns + 1)) &&
 	       vec32_reserve(&k->plan->pins, 2 * INDEX_STEP_KEYS + 1) &&
 	       vec32_reserve(&k->plan->records, 2 * INDEX_STEP_KEYS + 1);
@@ -724,12 +399,14 @@ static void chunk_pin(struct chunk *k, uint32_t i)
 		return;
 	session_pin(k->call->session, record);
 	vec32_push(&plan->pins, record);
+	if (k->call->put.ticket && k->call->put.first)
+		ticket_put_pin(&k->call->put, record);
 }
 
 /* Under the lock: where the chunk's keys stand now. */
 static void chunk_look(struct chunk *k)
 {
-	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, k->hits);
+	index_lookup_hashed(k->space->index, k->keys, k->hashes, k->count, ~0u, false, k->hits);
 	k->unknown = 0;
 	for (uint32_t i = 0; i < k->count; i++)
 		k->unknown += k->hits[i].record == INDEX_NONE;
@@ -770,7 +447,10 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 			call->in_group++;
 		}
 		if (call->in_group == g->keys) {
-			if (group_close(k, g)) {
+			int r = group_close(k, g);
+
+			k->nopages = r == CHUNK_NOPAGES;
+			if (r) {
 				*noroom = true;
 				return i;
 			}
@@ -778,6 +458,12 @@ static uint32_t chunk_work(struct chunk *k, bool *noroom)
 		}
 	}
 	return i;
+}
+
+static void answer_rows(struct put_start *call, uint64_t answer)
+{
+	for (uint32_t c = call->page_classes; c < call->classes; c++)
+		call->class[c].answers[call->group] = answer;
 }
 
 /* The current group got no room: undone, its keys answered NONE and passed over. */
@@ -791,18 +477,24 @@ static void group_refused(struct chunk *k)
 
 	if (group->status == PUT_OK) {
 		lock_take(&k->space->lock);
-		close_run(k);
-		k->space->stats.put_noroom++;
-		space_refused(k->space, call->session->number);
+		put_run_close(k);
+		if (!k->nopages) {
+			k->space->stats.put_noroom++;
+			space_refused(k->space, call->session->number);
+		}
 		lock_drop(&k->space->lock);
 		group_ends_here(plan, group);
 		call->new_values -= group->values - GROUP_FROM(plan, call->group, values);
-		put_group_undo(k->call->session, plan, call->group, PUT_NOROOM, NULL);
+		put_group_undo(k->call->session, plan, call->group, k->nopages ? PUT_NOPAGES : PUT_NOROOM, NULL);
 	}
-	answer_keys(call, first, g->keys, PUT_ANSWER_NONE);
+	put_answer_keys(call, first, g->keys, PUT_ANSWER_NONE);
 	answer_rows(call, PUT_ANSWER_NONE);
 	call->key = first + g->keys;
+	if (call->put.ticket && call->put.first)
+		ticket_put_undo(&call->put);
+	lock_take(&k->space->lock);
 	group_next(call);
+	lock_drop(&k->space->lock);
 }
 
 static void call_undo(struct put_start *call)
@@ -811,9 +503,10 @@ static void call_undo(struct put_start *call)
 	struct space *space = call->session->space;
 	struct chunk k = { .call = call, .space = space, .plan = plan, .layout = space->layout };
 
+	ticket_put_done(&call->put, true);
 	if (call->in_group) { /* the open group */
 		lock_take(&space->lock);
-		close_run(&k);
+		put_run_close(&k);
 		lock_drop(&space->lock);
 		group_ends_here(plan, &plan->group[call->group]);
 	}
@@ -851,6 +544,14 @@ int put_start_step(struct put_start *call, struct why *why)
 	uint32_t stop = call->key + PUT_STEP_KEYS;
 	bool noroom = false, over, stale;
 
+	if (call->ticketed) {
+		int r = atomic_load(&call->session->ended) ? why_set(why, ESHUTDOWN, "the session has ended") : put_ticket_come(call, why);
+
+		if (r < 0)
+			call_undo(call);
+		if (r)
+			return r;
+	}
 	while (call->group < call->group_count && call->key < stop) {
 		if (atomic_load(&call->session->ended)) {
 			call_undo(call);
@@ -862,12 +563,13 @@ int put_start_step(struct put_start *call, struct why *why)
 		}
 		lock_take(&space->lock);
 		k.new_values = 0;
+		k.nopages = false;
 		over = call->session->pins > SESSION_MAX_PINS - 2 * INDEX_STEP_KEYS;
 		stale = put_plan_stale(call->p, space);
 		if (!over && !stale) {
 			chunk_look(&k);
 			call->key += chunk_work(&k, &noroom);
-			chunk_let_go(&k);
+			put_let_go(&k);
 		}
 		space->stats.put_new += k.new_values;
 		space->stats.slots_prepared += k.new_values;
@@ -888,6 +590,7 @@ int put_start_step(struct put_start *call, struct why *why)
 	}
 	if (call->group < call->group_count)
 		return STEP_MORE;
+	ticket_put_done(&call->put, false);
 	if (!call->p->open) {
 		put_plan_finish(call->session, call->p, 0);
 		return 0;

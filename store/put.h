@@ -11,6 +11,7 @@
 
 #include "store/session.h"
 #include "store/slots.h"
+#include "store/vec.h"
 
 #define PUT_STEP_KEYS 1024u
 #define PUT_RECORD_PAGES 4096u /* of one record; a longer run makes several */
@@ -23,11 +24,12 @@
 #define PUT_ANSWER_INFLIGHT 0xfffffffffffffffdull
 #define PUT_ANSWER_DUPLICATE 0xfffffffffffffffcull
 
-enum put_status { PUT_OK, PUT_NOROOM, PUT_TOOBIG, PUT_COMMITTED, PUT_PENDING, PUT_LOST, PUT_ABORTED };
+enum put_status { PUT_OK, PUT_NOROOM, PUT_TOOBIG, PUT_COMMITTED, PUT_PENDING, PUT_LOST, PUT_ABORTED, PUT_NOPAGES };
 
 #define PUT_ROOT 1u
 #define PUT_WHOLE 2u
 #define PUT_ROW_ONLY 4u
+#define PUT_RUNG 8u
 
 struct put_group {
 	struct key parent;
@@ -42,7 +44,7 @@ struct put_group {
 
 struct put_plan;
 
-/* A class that a call names, as the session writes it. Private to put.c. */
+/* A class that a call names, as the session writes it. Private to put.c and put_values.c. */
 struct put_class {
 	uint32_t number, share;
 	uint32_t every_pages;
@@ -50,6 +52,17 @@ struct put_class {
 	uint64_t slot_bytes;
 	uint64_t *answers; /* untrusted: the first of its keys, or for a state class of its groups */
 	struct slots_cursor cursor;
+};
+
+struct put_tickets; /* of a namespace: store/ticket.h */
+struct put_ticket;
+
+/* A put plan's part in a ticket, while its PUT_START is under way. */
+struct ticket_put {
+	struct put_tickets *tickets;
+	struct put_ticket *ticket; /* NULL: none */
+	bool first;                /* the caller decides room for all */
+	struct vec32 begun;        /* where it has begun values: struct fill_span, as words */
 };
 
 struct put_start {
@@ -60,11 +73,13 @@ struct put_start {
 	const struct key *keys;         /* untrusted */
 	uint32_t key_count;
 	uint32_t class_mask;
+	uint8_t ticket[16];             /* zero, or that of all ranks that put these groups: store/ticket.h */
+	uint64_t deadline_ns;           /* of the ticket, when this is the first rank, clock_now_ns; 0: after fill_ttl */
 	uint64_t *answers;              /* untrusted, written only */
 	uint32_t *status;               /* untrusted, written only */
 	/* out */
 	uint32_t new_values, groups_ok;
-	/* private to put.c */
+	/* private to put.c and put_values.c */
 	struct put_plan *p;
 	struct put_class class[LAYOUT_MAX_CLASSES]; /* of pages, then of rows */
 	uint32_t page_classes, classes;
@@ -77,6 +92,10 @@ struct put_start {
 	uint32_t run;         /* open record, or none */
 	uint32_t run_pages;
 	struct key previous;  /* key before the next one */
+	struct ticket_put put;
+	uint64_t sum[2];      /* with a ticket: of groups and keys */
+	uint32_t summed;      /* keys that are in it */
+	bool ticketed, ended; /* it has a ticket and has yet to come to it; that had ended: nothing gets room */
 	uint32_t last_record; /* where the last key stands that does: where the next one's parent is looked for first */
 	uint16_t last_page;
 };

@@ -224,6 +224,12 @@ static void settle_value(struct session *session, uint32_t entry)
 	index_settle(space->index, entry);
 	if (space->tiering)
 		tiering_committed(space->tiering, entry);
+	if (space->fills && index_value_half(space->index, entry))
+		fills_note(space->fills, e->record);
+	if (e->page == INDEX_PAGE_ROW) {
+		rows_note_child(space, e->record);
+		space_row_settled(space, entry);
+	}
 	space->stats.slots_prepared--;
 	space->stats.values_committed++;
 	space->stats.bytes_committed += share->payload_bytes;
@@ -236,6 +242,8 @@ static void publish(struct space *space, uint32_t record, const struct index_sin
 	index_record_publish(space->index, record, sink);
 	if (space->tiering)
 		tiering_published(space->tiering, record);
+	if (space->layout->row_columns)
+		rows_note_child(space, record);
 }
 
 /* Under the lock: commits the current group as far as @left operations go; true when it is done. */

@@ -8,7 +8,7 @@
  *          OK -> PENDING -> COMMITTED | LOST   PUT_COMMIT of a WHOLE group that leans on another plan's key
  *          OK | PENDING -> ABORTED             PUT_ABORT
  *          OK | PENDING -> LOST                the session ended, or fill_ttl passed
- *          NOROOM, TOOBIG                      nothing was kept: ended from the start
+ *          NOROOM, TOOBIG, NOPAGES             nothing was kept: ended from the start
  */
 #ifndef PREFIXFS_STORE_PUT_PRIVATE_H
 #define PREFIXFS_STORE_PUT_PRIVATE_H
@@ -48,6 +48,9 @@ struct put_plan {
 
 /* Begin of a group's part of a vector. */
 #define GROUP_FROM(plan, i, field) ((i) ? (plan)->group[(i)-1].field : 0)
+
+/* put_ticket.c: comes to the call's ticket, after its keys were summed up. 0: the step goes on; STEP_MORE, or an error, which undid nothing. */
+int put_ticket_come(struct put_start *call, struct why *why);
 
 /* Ends group @i without commit: values dropped (@quarantine: into @quarantine_to, else freed), records abandoned, pins
  * given back. In steps of INDEX_STEP_KEYS under the lock; the lock is not held. */

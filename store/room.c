@@ -11,6 +11,7 @@
 struct acceptance {
 	struct space *space;
 	struct slots_filter filter;
+	uint32_t class_index, share; /* that lacks slots */
 };
 
 static bool in_acknowledged(void *context, uint32_t entry)
@@ -22,6 +23,30 @@ static bool in_acknowledged(void *context, uint32_t entry)
 		return false;
 	grant = slots_grant_of(a->space->slots, entry);
 	return a->filter.acknowledged[grant / 64] >> (grant % 64) & 1;
+}
+
+/* Of a window's old value all shares go: the one that slots are lacking of decides. */
+static bool old_fits(void *context, uint32_t entry)
+{
+	const struct acceptance *a = context;
+
+	return a->space->tables.entries[entry].share == a->share && in_acknowledged(context, entry);
+}
+
+/* One step of what goes first for the class that lacks slots. */
+static int evict_step(struct acceptance *a, bool *olds, const struct index_sink *sink)
+{
+	struct index *index = a->space->index;
+	int r = INDEX_E_NOTHING;
+
+	if (layout_is_row(a->space->layout, a->class_index))
+		return index_evict_row(index, in_acknowledged, a, sink);
+	if (*olds)
+		r = index_evict_old(index, a->class_index, old_fits, a, sink);
+	if (r != INDEX_E_NOTHING)
+		return 0;
+	*olds = false;
+	return index_evict_page(index, in_acknowledged, a, sink);
 }
 
 bool room_grow(struct space *space, uint32_t class_index, uint32_t share, uint32_t node)
@@ -51,10 +76,10 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 {
 	struct space *space = s->space;
 	struct slots_filter filter = session_filter(s), any = { NULL };
-	struct acceptance a = { space, filter };
+	struct acceptance a = { space, filter, class_index, share };
 	struct index_sink sink = space_sink(space);
 	uint32_t free = slots_free_count(space->slots, class_index, share, filter);
-	bool row = layout_is_row(space->layout, class_index);
+	bool olds = space->layout->class[class_index].kind == VALUE_WINDOW;
 	struct slots_usage usage;
 
 	if (!free && atomic_load(&space->hidden)) { /* what nobody finds any more goes first */
@@ -78,10 +103,8 @@ bool room_make(struct session *s, uint32_t class_index, uint32_t share, uint32_t
 	space_notes_begin(space);
 	for (; free < want && steps < (free ? INDEX_STEP_KEYS : MAX_STEPS); steps++) {
 		uint32_t before = free;
-		int r = row ? index_evict_row(space->index, in_acknowledged, &a, &sink) :
-			      index_evict_page(space->index, in_acknowledged, &a, &sink);
 
-		if (r)
+		if (evict_step(&a, &olds, &sink))
 			break;
 		free = slots_free_count(space->slots, class_index, share, filter);
 		space->stats.values_evicted += free > before ? free - before : 0;

@@ -20,6 +20,7 @@
 #include "store/remnants.h"
 #include "store/seating.h"
 #include "store/session_private.h"
+#include "store/ticket.h"
 #include "store/tiering.h"
 
 #define MILLISECOND 1000000ull
@@ -414,6 +415,7 @@ static void session_tear_down(struct session *s, bool process_gone, bool was_att
 		case HOLDING_KINDS:
 			abort();
 		}
+	tickets_session_ends(s->space->tickets, s);
 	if (s->space->blobs)
 		blobs_session_end(s->space->blobs, s->number);
 	lock_take(&s->lock);
@@ -575,20 +577,34 @@ int session_ack_ranges(struct session *s, const struct session_ack *acks, uint32
 	return r;
 }
 
-void session_acknowledged_all(struct session *s)
+bool session_has_all(struct session *s)
 {
 	struct space *space = s->space;
-	bool all = true;
+	uint64_t version = slots_version(space->slots);
+	bool all = s->judged_version != version;
 
-	lock_take(&space->lock);
+	lock_assert_held(&space->lock);
+	if (s->acknowledged_version == version)
+		return true;
+	s->judged_version = version;
 	for (uint32_t id = 0; id < slots_grant_limit(space->slots) && all; id++) {
 		struct slots_grant grant;
 
-		all = !slots_grant_get(space->slots, id, &grant) || !grant.ready ||
+		all = !slots_grant_get(space->slots, id, &grant) || !grant.ready || grant.share != s->share[grant.class_index] ||
 		      (s->acknowledged[id / 64] >> (id % 64) & 1);
 	}
 	if (all)
-		s->acknowledged_version = slots_version(space->slots);
+		s->acknowledged_version = version;
+	return all;
+}
+
+void session_acknowledged_all(struct session *s)
+{
+	struct space *space = s->space;
+
+	lock_take(&space->lock);
+	s->judged_version = 0;
+	session_has_all(s);
 	if (space->tiering && space->tiering->room_waiters)
 		space_committed(space);
 	lock_drop(&space->lock);

@@ -111,11 +111,14 @@ struct session {
 	uint32_t seat;                                /* (space lock) in its space, SEATS_NONE before the first put or transfer */
 	uint64_t prepared_bytes;                      /* (space lock) slots of its open put plans */
 	uint32_t pins;                                /* (space lock) held by its plans and handles */
-	uint64_t acknowledged_version;                /* (space lock) slots_version up to which every grant is acknowledged */
+	uint64_t acknowledged_version;                /* (space lock) slots_version up to which every grant of its shares is acknowledged, */
+	uint64_t judged_version;                      /* (space lock) and at which that was judged last */
 };
 
 struct session *session_ref(struct session *session);
-/* Notes whether the session has acknowledged every ready grant. Takes the space lock. */
+/* Under the space lock: has the session acknowledged every ready grant of its shares? A look at all grants for each version of them. */
+bool session_has_all(struct session *session);
+/* It has acknowledged some. Takes the space lock. */
 void session_acknowledged_all(struct session *session);
 
 /* ---- holdings: all take the session lock themselves ---------------------------------------------------------- */

@@ -124,6 +124,8 @@ void slots_seek(struct slots *slots, struct slots_cursor *cursor, uint32_t class
 		struct slots_filter filter);
 /* The next free slot at or after the cursor, taken; then in other grants. SLOTS_NONE: there is none. */
 uint32_t slots_take(struct slots *slots, struct slots_cursor *cursor, struct slots_filter filter);
+/* A slot that was taken is kept, its entry free and its word 0, for whoever comes; or (@kept false) no longer. */
+void slots_keep(struct slots *slots, uint32_t entry, bool kept);
 void slots_give(struct slots *slots, uint32_t entry); /* the slot is free; its entry is ENTRY_FREE already */
 
 /* State of slot @number of grant @id: taken or not, closed grants too. */

@@ -73,6 +73,7 @@ struct slots {
 	uint32_t grant_limit; /* 1 + highest id ever used */
 	uint32_t grant_count;
 	uint64_t version, granted_bytes;
+	uint64_t kept;        /* slots taken and used by nobody */
 	struct grant *grants; /* [grant_capacity] */
 	uint32_t *run_bound;  /* [grant_capacity] */
 	uint16_t *grant_of;   /* [entry_limit / TABLES_GRANT_ENTRIES] 1 + id, 0 = none */

@@ -238,23 +238,25 @@ int slots_rebuild(struct slots *s, struct why *why)
 		} \
 	} while (0)
 
-/* The word of a slot is 0 when nobody uses it, and only then; all of its bits are of seats that somebody had. */
-static void check_users(const struct slots *s, uint32_t id, uint32_t slot, bool is_free)
+/* The word of a slot is 0 when nobody uses it, and only then; all of its bits are of seats that somebody had. True: it is kept. */
+static bool check_users(const struct slots *s, uint32_t id, uint32_t slot, bool is_free)
 {
 	const struct entry *e = &s->config.tables->entries[slot];
 	uint64_t users = s->config.tables->users[slot];
 	uint32_t holds = s->config.holds[slot];
 
 	CHECK(!is_free || (!holds && !users), id);
-	CHECK(is_free || e->state != ENTRY_FREE, id);
+	CHECK(is_free || e->state != ENTRY_FREE || (!holds && !users), id);
 	CHECK(e->state != ENTRY_VALUE || holds || !users, id);
 	CHECK(e->state != ENTRY_VALUE || !e->group || (holds && users), id); /* a put's */
 	CHECK(!s->config.told || !users == !(holds || e->state == ENTRY_QUARANTINED), id);
 	for (; users; users &= users - 1)
 		CHECK(seats_state(s->config.tables, (uint32_t)__builtin_ctzll(users)) != SEAT_FREE, id);
+	return !is_free && e->state == ENTRY_FREE;
 }
 
-static void check_grant(const struct slots *s, uint32_t id)
+/* Counts slots that are kept. */
+static void check_grant(const struct slots *s, uint32_t id, uint64_t *kept)
 {
 	const struct grant *g = &s->grants[id];
 	const struct pair *p = &s->pair[g->pair];
@@ -279,7 +281,7 @@ static void check_grant(const struct slots *s, uint32_t id)
 
 		CHECK(!is_free || s->config.tables->entries[g->first_entry + i].state == ENTRY_FREE, id);
 		if (s->config.holds)
-			check_users(s, id, g->first_entry + i, is_free);
+			*kept += check_users(s, id, g->first_entry + i, is_free);
 		length = is_free ? length + 1 : 0;
 		longest = max_u32(longest, length);
 	}
@@ -335,7 +337,7 @@ static void check_pair(const struct slots *s, uint32_t number)
 
 void slots_check(const struct slots *s)
 {
-	uint64_t bytes = 0, end = 0;
+	uint64_t bytes = 0, end = 0, kept = 0;
 	uint32_t count = 0, entry_end = 0;
 
 	assert(s->magic == SLOTS_MAGIC);
@@ -343,11 +345,11 @@ void slots_check(const struct slots *s)
 		if (s->grants[id].length) {
 			count++;
 			bytes += s->grants[id].length;
-			check_grant(s, id);
+			check_grant(s, id, &kept);
 		} else {
 			CHECK(s->config.tables->grants[id].used == GRANT_UNUSED, id);
 		}
-	CHECK(count == s->grant_count && bytes == s->granted_bytes, SLOTS_NONE);
+	CHECK(count == s->grant_count && bytes == s->granted_bytes && kept == s->kept, SLOTS_NONE);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct grant *a = &s->grants[s->by_offset[i]];
 		const struct grant *b = &s->grants[s->by_entry[i]];

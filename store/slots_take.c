@@ -287,6 +287,13 @@ static uint32_t grant_id(const struct slots *s, uint32_t entry)
 	return id;
 }
 
+void slots_keep(struct slots *s, uint32_t entry, bool kept)
+{
+	lock_assert_held(s->config.guard);
+	assert(s->config.tables->entries[entry].state == ENTRY_FREE);
+	s->kept += kept ? 1 : (uint64_t)-1;
+}
+
 void slots_give(struct slots *s, uint32_t entry)
 {
 	lock_assert_held(s->config.guard);

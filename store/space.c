@@ -21,6 +21,7 @@
 #include "store/seating.h"
 #include "store/session_private.h"
 #include "store/space_make.h"
+#include "store/ticket.h"
 #include "store/tiering.h"
 
 #define SEGMENT_UNIT (2ull << 20)
@@ -123,68 +124,6 @@ int space_memory_new(struct space *space, struct why *why)
 	return 0;
 }
 
-/* Tokens that the ready and coming grants of (class, share) hold values for: what the floor is shared out by. */
-static uint64_t coverage(const struct space *space, uint32_t class_index, uint32_t share, uint64_t slots)
-{
-	const struct layout *layout = space->layout;
-	uint64_t every = layout_is_row(layout, class_index) ?
-				 SPACE_ROW_INTERVAL :
-				 (uint64_t)layout->class[class_index].every_pages * layout->page_tokens;
-
-	return slots * every + share; /* equal ones in order */
-}
-
-int space_cut_floor(struct space *space, struct why *why)
-{
-	const struct layout *layout = space->layout;
-	uint64_t slots[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES] = { 0 };
-	uint64_t left = space->floor_bytes > space->granted_bytes ? space->floor_bytes - space->granted_bytes : 0;
-	bool fresh = !space->granted_bytes;
-	struct slots_grant grant;
-	uint32_t id;
-
-	for (id = 0; id < slots_grant_limit(space->slots); id++)
-		if (slots_grant_get(space->slots, id, &grant))
-			slots[grant.class_index][grant.share] += grant.slots;
-
-	for (;;) {
-		uint32_t class_index = 0, share = 0;
-		uint64_t least = UINT64_MAX, bytes;
-		int r;
-
-		for (uint32_t c = 0; c < layout->classes; c++)
-			for (uint32_t s = 0; s < layout->class[c].shares; s++)
-				if (coverage(space, c, s, slots[c][s]) < least) {
-					least = coverage(space, c, s, slots[c][s]);
-					class_index = c;
-					share = s;
-				}
-		bytes = slots_grant_bytes(space->slots, class_index, share);
-		if (bytes > left) {
-			if (fresh && slots[class_index][share] == 0)
-				return why_set(why, EINVAL, "namespace %s: a floor of %llu bytes is too small: class %s needs a "
-					       "grant of %llu and %llu are left", space->name,
-					       (unsigned long long)space->floor_bytes, layout->class[class_index].name,
-					       (unsigned long long)bytes, (unsigned long long)left);
-			return 0;
-		}
-		if (budget_take(&space->host->budget, space->floor_bytes, space->granted_bytes, bytes))
-			return 0; /* others hold more than their floors: the rest is granted when it is asked for */
-		r = slots_grant_begin(space->slots, class_index, share, TABLES_NONE, &id);
-		if (r)
-			budget_give(&space->host->budget, space->floor_bytes, space->granted_bytes + bytes, bytes);
-		if (r == SLOTS_E_FULL)
-			return 0;
-		if (r)
-			return why_set(why, -r, "namespace %s: no memory for a grant", space->name);
-		slots_grant_get(space->slots, id, &grant);
-		slots[class_index][share] += grant.slots;
-		space->granted_bytes += bytes;
-		space->stats.grants_begun++;
-		left -= bytes;
-	}
-}
-
 void space_look_ahead(struct space *space)
 {
 	struct index_mark mark = index_mark(space->index);
@@ -220,6 +159,35 @@ static void space_lost(void *context, enum index_loss what, uint32_t record, uin
 
 	if (space->tiering)
 		tiering_lost(space->tiering, what, record, other);
+	if (what == INDEX_JOINED && space->fills && index_half(space->index, record, INDEX_PAGE_ROW))
+		fills_note(space->fills, record); /* it was noted of the other one */
+}
+
+/* For index_config.row_gone. */
+static void space_row_gone(void *context, const struct key *key, uint64_t hash, bool empty)
+{
+	struct space *space = context;
+
+	if (demands_any(space->demands))
+		demands_gone(space->demands, key, hash, empty);
+}
+
+void space_row_settled(struct space *space, uint32_t entry)
+{
+	struct key key = space->tables.entries[entry].key;
+	struct record_entry *t;
+	uint32_t record;
+	uint64_t hash;
+
+	if (!demands_any(space->demands))
+		return;
+	index_prefetch(space->index, &key, 1, &hash);
+	record = demands_has(space->demands, &key, hash) ? index_find_row(space->index, &key, ~0u) : INDEX_NONE;
+	if (record == INDEX_NONE)
+		return;
+	demands_kept(space->demands, &key, hash);
+	t = &space->tables.records[record];
+	__atomic_store_n(&t->flags, t->flags | RECORD_DEMANDED, __ATOMIC_RELEASE);
 }
 
 int space_index_new(struct space *space, const struct ranges *ranges, struct why *why)
@@ -248,14 +216,18 @@ int space_index_new(struct space *space, const struct ranges *ranges, struct why
 		.gone_context = space,
 		.news = space->host->config.events.note ? space_news : NULL,
 		.news_context = space,
-		.lost = ranges->places ? space_lost : NULL,
+		.lost = ranges->places || space->layout->shared ? space_lost : NULL,
 		.lost_context = space,
+		.row_gone = space->layout->row_columns ? space_row_gone : NULL,
+		.row_gone_context = space,
 	};
 	int r;
 
 	if (!space->holds)
 		return why_set(why, ENOMEM, "namespace %s: no memory for the uses of its %u slots", space->name, ranges->slots);
 	r = index_new(&index, &space->index, why);
+	r = r ? r : demands_new(&space->lock, &space->demands, why);
+	r = r ? r : fills_new(space, &space->fills, why);
 	return r ? r : slots_new(&slots, &space->slots, why);
 }
 
@@ -324,7 +296,7 @@ int space_groups_new(struct space *space, struct why *why)
 	space->cut_at = memory_reserve(SLOTS_MAX_GRANTS * sizeof(uint32_t), false);
 	if (!space->group_free || !space->group_owner || !space->cut_at)
 		return why_set(why, ENOMEM, "namespace %s: no memory for its put groups", space->name);
-	return 0;
+	return tickets_new(space, &space->tickets, why) || put_tickets_new(space, &space->put_tickets, why) ? -ENOMEM : 0;
 }
 
 static int space_build(struct space *space, struct why *why)
@@ -342,6 +314,7 @@ static int space_build(struct space *space, struct why *why)
 	r = !r && space->tiering ? tiering_restart(space->tiering, why) : r;
 	if (r)
 		return r;
+	space->fills_sweep = space->fills && space->tiering;
 	lock_take(&space->lock);
 	space_capacities(space);
 	r = space_cut_floor(space, why);
@@ -425,10 +398,14 @@ void space_free(struct space *space)
 	}
 	host_space_gone(space);
 	remnants_free(&space->remnants);
+	tickets_free(&space->tickets);
+	put_tickets_free(&space->put_tickets);
 	outcomes_free(&space->outcomes);
 	memory_release(&space->holds, space->tables.slot_capacity * sizeof(*space->holds));
 	memory_release(&space->cut_at, SLOTS_MAX_GRANTS * sizeof(uint32_t));
 	slots_free(&space->slots);
+	fills_free(&space->fills);
+	demands_free(&space->demands);
 	index_free(&space->index);
 	if (space->memory)
 		space->memory->ops->free(&space->memory);
@@ -764,6 +741,8 @@ void space_report(struct space *space, struct space_report *ret)
 	r.victims_obsolete = counters->victims_obsolete;
 	r.victims_pending = counters->victims_pending;
 	r.index_bytes = index_memory_bytes(space->index);
+	r.records_filling = space->fills ? fills_count(space->fills) : 0;
+	r.demands = *demands_counters(space->demands);
 	r.pinned_bytes = index_held_bytes(space->index);
 	r.hidden_records = index_hidden(space->index);
 	r.generation = index_generation(space->index);
@@ -845,6 +824,7 @@ size_t space_stats_text(struct space *space, char *to, size_t capacity)
 	REPORT(orphans);
 	REPORT(generation);
 	REPORT(hidden_records);
+	REPORT(records_filling);
 	REPORT(remnants);
 	REPORT(remnant_slots);
 	REPORT(pinned_bytes);

@@ -10,21 +10,25 @@
 
 #include <stdatomic.h>
 
+#include "index/demands.h"
 #include "index/index.h"
 #include "index/seats.h"
 #include "store/base/lock.h"
 #include "store/blobs.h"
+#include "store/fills.h"
 #include "store/host.h"
 #include "store/slots.h"
 #include "store/tier.h"
 
 #define SPACE_GROUPS (1u << 18)      /* put groups open or unacknowledged at once */
 #define SPACE_NOTES 64u              /* events handed on together */
-#define SPACE_ROW_INTERVAL 8192u     /* tokens: how often a state row is expected, for sharing out the floor */
+#define SPACE_PARENTS 1024u
 
 struct outcomes;
 struct remnants;
 struct session;
+struct tickets;
+struct put_tickets;
 
 /* A (class, share) as recut.c sees it; ticks and batches. */
 struct recut_side {
@@ -39,6 +43,11 @@ struct recut_side {
 struct hunger {
 	bool is;
 	uint32_t class_index, share, node;
+};
+
+/* A record, until its number is another one's. */
+struct space_record {
+	uint32_t record, generation;
 };
 
 struct space {
@@ -67,6 +76,9 @@ struct space {
 	struct lock lock;           /* LOCK_SPACE */
 	struct index *index;        /* (lock) */
 	struct slots *slots;        /* (lock) */
+	struct demands *demands;    /* (lock) */
+	struct fills *fills;        /* (lock) NULL: no class has two shares */
+	bool fills_sweep;           /* what is half there has yet to be looked for: set before others know it, then the maintainer's */
 	struct stats stats;         /* (lock) */
 	uint64_t grants_short;      /* (lock) grants in a row that found no memory */
 	uint64_t granted_bytes;     /* (lock) of grants, populating ones included */
@@ -80,6 +92,8 @@ struct space {
 	uint32_t group_next;        /* (lock) numbers from here on were never used */
 	uint32_t *group_owner;      /* (lock) [SPACE_GROUPS] serial of the put plan that has the number */
 	uint32_t plan_serial;       /* (lock) last one given */
+	struct space_record parents[SPACE_PARENTS]; /* (lock) rows.c: records that have a row, whose parents' may go: ring */
+	uint32_t parents_first, parents_count; /* (lock) */
 	uint64_t refused;           /* (lock) session that was told NOROOM since the last room event; UINT64_MAX: several */
 	_Atomic uint32_t waiters;   /* requests that wait for a commit */
 	_Atomic bool asked;         /* one gave up waiting for a commit since the last one: it may be polling for it */
@@ -96,6 +110,8 @@ struct space {
 	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
 	struct hunger hunger;       /* (lock) */
 	struct remnants *remnants;  /* NULL: there were none when it was adopted; set then, its content (lock) */
+	struct tickets *tickets;    /* set at creation, its content (lock) */
+	struct put_tickets *put_tickets; /* likewise */
 	struct outcomes *outcomes;  /* (lock) NULL: nobody can ask about a put plan of before */
 	_Atomic uint64_t prewarm_done;
 	_Atomic uint64_t prewarm_goal; /* set at creation, before others know it */
@@ -143,6 +159,13 @@ uint64_t space_pin_limit(const struct space *space); /* bytes that may be pinned
  * nothing when there is none. */
 void space_retire(struct space *space);
 void space_maintain(struct space *space); /* the same, a larger part; about once a second */
+
+/* rows.c: under the lock, of a record that was published or got a value of its row: its parent's row may have become needless. */
+void rows_note_child(struct space *space, uint32_t record);
+/* Rows that were noted so go. In bounded stays; without the lock: from the tier's thread where there is a disk, else about once a second. */
+void rows_drop(struct space *space);
+/* A value of a row is committed: if all of it is, that may be what was demanded. */
+void space_row_settled(struct space *space, uint32_t entry);
 
 /* With the lock held or without: hands a copy of @event to whoever watches. */
 void space_note(struct space *space, const struct host_event *event);

@@ -18,7 +18,7 @@ struct space *space_empty(struct host *host, const char *name, uint32_t serial, 
 int space_promise(struct space *space, struct why *why);    /* its floor, by the budget; its blobs */
 int space_memory_new(struct space *space, struct why *why); /* the tier over its segment */
 int space_index_new(struct space *space, const struct ranges *ranges, struct why *why); /* and the slots; over its tables */
-int space_groups_new(struct space *space, struct why *why);
+int space_groups_new(struct space *space, struct why *why); /* and its tickets */
 void space_capacities(struct space *space); /* under the lock, like the next two */
 /* Cuts what is left of the floor into grants: one for each (class, share), then for the one that covers the fewest tokens, until it
  * is used up. EINVAL: it cannot hold one of each; not of a namespace that has grants already. */

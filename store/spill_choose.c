@@ -23,7 +23,7 @@ struct tiering_name spill_name(const struct tiering *t, uint32_t record)
 	return (struct tiering_name){ record, index_record(t->space->index, record)->generation };
 }
 
-/* May it be written now? Twins have one name: neither is written before they have joined. A file that still has the name is another's
+/* May it be written now? What is half there has to become whole or to go first, unless there is no time for that. Twins have one name: neither is written before they have joined. A file that still has the name is another's
  * to be renamed. */
 bool spill_writable(struct tiering *t, uint32_t record)
 {
@@ -35,7 +35,7 @@ bool spill_writable(struct tiering *t, uint32_t record)
 
 	if (r->state != RECORD_LIVE || !index_record_current(index, record) || tiering_file(t, record)->job ||
 	    tiering_file(t, record)->flags & (TIERING_TRIM | TIERING_ROW_LOST) ||
-	    r->pages > RECORD_FILE_MAX_PAGES || (!r->pages && !(r->flags & RECORD_FLAG_ROW)))
+	    (t->space->fills && !t->draining && fills_has(t->space->fills, record)) || r->pages > RECORD_FILE_MAX_PAGES || (!r->pages && !(r->flags & RECORD_FLAG_ROW)))
 		return false;
 	index_record_name(index, record, &consumed, &endpoint);
 	home = t->space->layout->row_columns ? index_row_home(index, &endpoint) : INDEX_NONE;

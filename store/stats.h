@@ -37,7 +37,13 @@
 	x(reads_avoided, "reads not done because another was under way")                  \
 	x(join_wait_us, "microseconds waited for reads or puts in flight")                \
 	x(suffix_released, "hit keys released behind the transferable length")            \
+	x(requests, "look-ups that GET_START has ended, once for all ranks of a ticket")  \
+	x(dense_hit_tokens, "tokens above have that the dense classes reach")             \
 	x(hit_tokens, "tokens restorable above have")                                     \
+	x(lost_to_checkpoint_tokens, "tokens that states would have made restorable")     \
+	x(lost_unrecoverable_tokens, "tokens of dense_hit_tokens that nothing would have") \
+	x(rows_wanted, "boundaries told to be worth a row")                               \
+	x(rows_put, "rows begun to be put")                                               \
 	x(handles_expired, "handles cancelled after handle_ttl")                          \
 	x(values_given, "values handed out by GET_TRANSFER")                              \
 	x(bytes_given, "payload bytes handed out by GET_TRANSFER")                        \
@@ -64,6 +70,14 @@
 	x(files_dropped, "record files that a restart found of no use or damaged")         \
 	x(files_cut, "record files that a restart cut, since newer ones have their last pages") \
 	x(rows_superseded, "rows that went when the only child had one")                  \
+	x(values_abandoned, "values that went since other shares of them did not come")   \
+	x(tickets_decided, "look-ups under a ticket")                                     \
+	x(tickets_joined, "GET_STARTs answered from one")                                 \
+	x(tickets_restored, "tickets that were restored on all ranks")                    \
+	x(tickets_failed, "tickets that were not, whoever left")                          \
+	x(tickets_late, "gates of tickets whose deadline passed")                         \
+	x(put_tickets, "puts under a ticket")                                             \
+	x(put_tickets_short, "of them, those that lacked ranks at their deadline")        \
 	BLOBS_COUNTERS(x)
 
 #define STATS_TRANSIENT(x)                                                                 \
@@ -78,6 +92,9 @@
 	x(waiting, "requests that wait for something")                                    \
 	x(loads, "reads of values under way")                                             \
 	x(slots_owed, "slots whose value went while they were held")                      \
+	x(tickets, "tickets without an outcome")                                          \
+	x(ticket_pins, "pins held by tickets")                                            \
+	x(ticket_slots, "slots kept by put tickets for ranks to come")                    \
 	x(blob_transfers, "reads and writes of blobs in pieces")                          \
 	x(blob_locks, "locks of blobs that are held")
 

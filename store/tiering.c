@@ -223,8 +223,6 @@ void tiering_committed(struct tiering *t, uint32_t entry)
 	uint32_t record = t->space->tables.entries[entry].record;
 
 	tiering_consider(t, record);
-	if (t->space->tables.entries[entry].page == INDEX_PAGE_ROW)
-		demote_note_child(t, record);
 }
 
 void tiering_published(struct tiering *t, uint32_t record)
@@ -232,7 +230,6 @@ void tiering_published(struct tiering *t, uint32_t record)
 	if (index_record(t->space->index, record)->state != RECORD_LIVE) /* it may have joined another one at once */
 		return;
 	tiering_consider(t, record);
-	demote_note_child(t, record);
 	if (t->space->host->config.disk_only || t->space->stats.bytes_committed - t->looked_bytes > t->floor_bytes / 4) {
 		t->looked_bytes = t->space->stats.bytes_committed; /* it is asked once, and looks before the floor is gone */
 		mover_ask(t->space->host);

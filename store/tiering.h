@@ -63,7 +63,6 @@ struct record_file {
 
 #define TIERING_TIMES 7u     /* writes whose median duration counts */
 #define TIERING_ASKED 64u
-#define TIERING_PARENTS 1024u
 #define TIERING_PASSED 1024u /* records that have nothing to give, passed over in one look */
 
 /* A record, until its number is another one's. */
@@ -144,8 +143,6 @@ struct tiering {
 	struct tiering_wish wish;          /* spill_wish */
 	struct tiering_name asked[TIERING_ASKED]; /* records that are to be written before others: ring */
 	uint32_t asked_first, asked_count;
-	struct tiering_name parents[TIERING_PARENTS]; /* demote.c: records that were published, whose parents' rows may go: ring */
-	uint32_t parents_first, parents_count;
 	uint32_t passed[TIERING_PASSED];   /* demote.c's while it looks */
 	uint32_t place_sweep;              /* mover.c: with the tier closed, places below are gone */
 	uint64_t expire_at_s;              /* demote.c: when ages are looked at next */
@@ -287,10 +284,6 @@ uint64_t demote_disk(struct tiering *t, uint64_t bytes);
 /* Records that were not used for so long as the host says go, leaf first. Looks once a minute; in bounded stays; from the tier
  * thread. @now_s: clock_wall_s(). */
 void demote_expired(struct tiering *t, uint64_t now_s);
-/* Under the lock, of a record that was published or got its row: its parent's row may have become needless. */
-void demote_note_child(struct tiering *t, uint32_t record);
-/* Rows that were noted so go. In bounded stays; from the tier thread. */
-void demote_rows(struct tiering *t);
 #define DEMOTE_EXPIRE_EVERY_S 60u
 
 /* ---- rings.c: WHOLE groups ----------------------------------------------------------------------------------------------- */

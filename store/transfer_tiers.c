@@ -59,7 +59,8 @@ void handle_tiers_end(struct session *s, struct handle *h)
 
 bool transfer_tiers_reserve(struct get_transfer *call, const struct handle *h, struct get_plan *plan)
 {
-	uint64_t need = (uint64_t)(call->end - call->first) * h->columns + LAYOUT_MAX_CLASSES;
+	const struct found *f = h->found;
+	uint64_t need = (uint64_t)(call->end - call->first) * f->columns + LAYOUT_MAX_CLASSES;
 	struct wanted *wanted;
 
 	if (need > UINT32_MAX / 2 || !vec32_reserve(&plan->slots, (uint32_t)need + LAYOUT_MAX_CLASSES) ||
@@ -84,12 +85,12 @@ static void start_over(struct get_transfer *call)
 
 static struct wanted *row_wanted(const struct get_transfer *call)
 {
-	return &call->p->wanted[(size_t)(call->asked_end - call->first) * call->h->columns];
+	return &call->p->wanted[(size_t)(call->asked_end - call->first) * call->h->found->columns];
 }
 
 static struct wanted *page_wanted(const struct get_transfer *call, uint32_t key)
 {
-	return &call->p->wanted[(size_t)(key - call->first) * call->h->columns];
+	return &call->p->wanted[(size_t)(key - call->first) * call->h->found->columns];
 }
 
 void transfer_tiers_begin(struct get_transfer *call)
@@ -159,7 +160,7 @@ static void rows_let_go(struct get_transfer *call)
 static void cut(struct get_transfer *call, uint32_t key)
 {
 	struct space *space = call->session->space;
-	uint32_t step = INDEX_STEP_KEYS / (call->h->columns ? call->h->columns : 1);
+	uint32_t step = INDEX_STEP_KEYS / (call->h->found->columns ? call->h->found->columns : 1);
 
 	while (call->key > key) {
 		uint32_t begin = call->key - key > step ? call->key - step : key;
@@ -168,7 +169,7 @@ static void cut(struct get_transfer *call, uint32_t key)
 		while (call->key > begin) {
 			struct wanted *w = page_wanted(call, --call->key);
 
-			for (uint32_t c = 0; c < call->h->columns; c++)
+			for (uint32_t c = 0; c < call->h->found->columns; c++)
 				let_go(space->tiering, &w[c]);
 		}
 		lock_drop(&space->lock);
@@ -191,7 +192,7 @@ static void cut_all(struct get_transfer *call)
 
 static bool row_class(const struct get_transfer *call, uint32_t class_index)
 {
-	return call->h->class_mask >> class_index & 1 && layout_is_row(call->session->space->layout, class_index);
+	return call->h->found->class_mask >> class_index & 1 && layout_is_row(call->session->space->layout, class_index);
 }
 
 /* The record whose row this call has to get hold of, with all state classes of the handle; INDEX_NONE: none. */
@@ -255,23 +256,20 @@ static bool read_ahead(const struct handle *h, uint32_t key)
 static enum load_state want_page(struct get_transfer *call)
 {
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	struct stats *stats = &call->session->space->stats;
 	struct wanted *w = page_wanted(call, call->key);
 	struct reads reads = { false, false };
-	const struct run *run;
+	const struct run *run = handle_run(h, call->key, &call->run);
 
-	while (h->runs[call->run].end <= call->key)
-		call->run++;
-	run = &h->runs[call->run];
-	for (uint32_t c = 0; c < h->columns; c++)
+	for (uint32_t c = 0; c < f->columns; c++)
 		w[c] = (struct wanted){ .entry = INDEX_NONE };
-	for (uint32_t c = 0; c < h->columns; c++) {
+	for (uint32_t c = 0; c < f->columns; c++) {
 		enum load_state state;
 
-		if (!(call->class_mask >> h->class_of[c] & 1) ||
-		    h->entries.at[(size_t)(call->key - h->first) * h->columns + c] == INDEX_NONE)
+		if (!(call->class_mask >> f->class_of[c] & 1) || !handle_delivers(h, c, call->key, call->boundary))
 			continue;
-		state = want_value(call, run->record, run->page + call->key - run->first, h->class_of[c], &w[c], &reads);
+		state = want_value(call, run->record, run->page + call->key - run->first, f->class_of[c], &w[c], &reads);
 		if (state == LOAD_HERE)
 			continue;
 		for (uint32_t i = 0; i < c; i++)
@@ -287,7 +285,7 @@ static enum load_state want_page(struct get_transfer *call)
 static void want_some(struct get_transfer *call)
 {
 	struct space *space = call->session->space;
-	uint32_t pages = INDEX_STEP_KEYS / (call->h->columns ? call->h->columns : 1), end = call->key + (pages ? pages : 1);
+	uint32_t pages = INDEX_STEP_KEYS / (call->h->found->columns ? call->h->found->columns : 1), end = call->key + (pages ? pages : 1);
 	enum load_state state = LOAD_HERE;
 
 	lock_take(&space->lock);
@@ -329,7 +327,7 @@ static enum load_state settle(struct tiering *t, struct wanted *w, uint32_t n)
 static enum load_state settle_some(struct get_transfer *call)
 {
 	struct space *space = call->session->space;
-	uint32_t columns = call->h->columns, pages = INDEX_STEP_KEYS / (columns ? columns : 1), end;
+	uint32_t columns = call->h->found->columns, pages = INDEX_STEP_KEYS / (columns ? columns : 1), end;
 	enum load_state state;
 
 	end = call->key - call->settled > pages ? call->settled + (pages ? pages : 1) : call->key;
@@ -404,6 +402,7 @@ static bool answer_pages(struct get_transfer *call, uint32_t *ret_grant)
 {
 	struct space *space = call->session->space;
 	const struct handle *h = call->h;
+	const struct found *f = h->found;
 	uint32_t key = call->first;
 	bool ok = true;
 
@@ -411,20 +410,20 @@ static bool answer_pages(struct get_transfer *call, uint32_t *ret_grant)
 		uint32_t end = call->settled - key > INDEX_STEP_KEYS ? key + INDEX_STEP_KEYS : call->settled;
 
 		lock_take(&space->lock);
-		tell(call, page_wanted(call, key), (end - key) * h->columns);
-		for (uint32_t c = 0; c < h->columns && ok; c++) {
-			uint64_t *to = call->offsets + transfer_offsets_of(call, h->class_of[c]) - call->first;
+		tell(call, page_wanted(call, key), (end - key) * f->columns);
+		for (uint32_t c = 0; c < f->columns && ok; c++) {
+			uint64_t *to = call->offsets + transfer_offsets_of(call, f->class_of[c]) - call->first;
 
-			for (uint32_t k = key; k < end && ok && call->class_mask >> h->class_of[c] & 1; k++)
-				ok = answer(call, h->class_of[c], page_wanted(call, k)[c].entry, &to[k], ret_grant);
+			for (uint32_t k = key; k < end && ok && call->class_mask >> f->class_of[c] & 1; k++)
+				ok = answer(call, f->class_of[c], page_wanted(call, k)[c].entry, &to[k], ret_grant);
 			killpoint(KILLPOINT_GET_OFFSETS);
 		}
 		lock_drop(&space->lock);
 		key = end;
 	}
-	for (uint32_t c = 0; c < h->columns && ok; c++)
-		for (uint32_t k = call->settled; k < call->end && call->class_mask >> h->class_of[c] & 1; k++)
-			call->offsets[transfer_offsets_of(call, h->class_of[c]) + k - call->first] = PUT_ANSWER_NONE;
+	for (uint32_t c = 0; c < f->columns && ok; c++)
+		for (uint32_t k = call->settled; k < call->end && call->class_mask >> f->class_of[c] & 1; k++)
+			call->offsets[transfer_offsets_of(call, f->class_of[c]) + k - call->first] = PUT_ANSWER_NONE;
 	return ok;
 }
 
@@ -459,8 +458,9 @@ static bool answer_rows(struct get_transfer *call, uint32_t *ret_grant)
 static void move_holds(struct get_transfer *call)
 {
 	struct handle *h = call->h;
+	const struct found *f = h->found;
 	const struct wanted *row = row_wanted(call);
-	uint32_t values = (call->settled - call->first) * h->columns;
+	uint32_t values = (call->settled - call->first) * f->columns;
 
 	for (uint32_t i = 0; i < values; i++)
 		if (call->p->wanted[i].entry != INDEX_NONE)
@@ -505,7 +505,7 @@ static int deliver(struct get_transfer *call, struct why *why)
 	handle_detach(s, h, call->settled);
 	stop_waiting(call);
 	call->end = call->settled;
-	call->to = h->start + (uint64_t)call->settled * s->space->layout->page_tokens;
+	call->to = transfer_position(call, call->settled);
 	call->spent = call->settled == call->first;
 	transfer_finish(call);
 	return 0;
@@ -513,16 +513,24 @@ static int deliver(struct get_transfer *call, struct why *why)
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
 
-/* Nothing is there. */
-static int nothing(struct get_transfer *call, enum load_state state, struct why *why)
+/* Nothing is there: is that how it stays? Else *ret is what the step says. */
+static bool nothing_yet(struct get_transfer *call, enum load_state state, int *ret)
 {
 	bool soft = state == LOAD_NONE; /* else it waits for room, or the deadline has passed */
 
-	if (call->failed)
-		return deliver(call, why);
+	if (call->failed || call->decided)
+		return true;
+	if (clock_now_ns() >= call->deadline_ns || (soft && ++call->soft > SOFT_TRIES))
+		return true;
 	start_over(call);
-	if (clock_now_ns() < call->deadline_ns && (!soft || ++call->soft <= SOFT_TRIES))
-		return soft ? STEP_MORE : STEP_WAIT;
+	*ret = soft ? STEP_MORE : STEP_WAIT;
+	return false;
+}
+
+static int too_late(struct get_transfer *call, enum load_state state, struct why *why)
+{
+	bool soft = state == LOAD_NONE;
+
 	get_transfer_undo(call);
 	return why_set(why, EAGAIN, "from %llu tokens on: no page is in memory yet, %s", (unsigned long long)call->from,
 		       soft                  ? "and it cannot be read now" :
@@ -532,8 +540,9 @@ static int nothing(struct get_transfer *call, enum load_state state, struct why 
 
 int transfer_tiers_step(struct get_transfer *call, struct why *why)
 {
-	uint32_t stop = call->key + PUT_STEP_KEYS;
+	uint32_t stop = call->key + PUT_STEP_KEYS, good;
 	enum load_state state;
+	int r;
 
 	if (atomic_load(&call->session->ended)) {
 		get_transfer_undo(call);
@@ -547,13 +556,28 @@ int transfer_tiers_step(struct get_transfer *call, struct why *why)
 	state = await(call);
 	if (state == LOAD_COMING && clock_now_ns() < call->deadline_ns)
 		return STEP_WAIT;
-	call->failed |= state == LOAD_FAILED;
-	cut(call, rows_here(call) ? call->settled : call->first);
+	/* what was not wanted any more since a value is gone counts when all before it is there, else the deadline has passed before that */
+	call->failed = state == LOAD_FAILED || (state == LOAD_HERE && call->failed);
+	cut(call, !rows_here(call) ? call->first : call->failed ? transfer_restorable(call, call->settled) : call->settled);
 	call->settled = call->key;
-	if (call->settled > call->first)
-		return deliver(call, why);
-	cut_all(call);
-	return nothing(call, state, why);
+	if (call->settled == call->first) {
+		cut_all(call);
+		if (!nothing_yet(call, state, &r))
+			return r;
+	}
+	good = call->settled;
+	r = transfer_gate(call, &good, why);
+	if (r == STEP_WAIT)
+		return r;
+	if (r) {
+		get_transfer_undo(call);
+		return r;
+	}
+	cut(call, good);
+	call->settled = call->key;
+	if (call->settled == call->first)
+		cut_all(call);
+	return call->settled > call->first || call->failed || call->decided ? deliver(call, why) : too_late(call, state, why);
 }
 
 void transfer_tiers_undo(struct get_transfer *call)

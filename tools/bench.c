@@ -175,6 +175,7 @@ int command_bench(const struct command *self, int argc, char **argv)
 			bench_disk},
 		{"bench gpu", "", "values to and from a GPU, beside the largest copies; registration; other work of the device", NULL,
 			bench_gpu},
+		{"bench ranks", "", "several ranks and classes: look-ups beside plain ones, tickets, what is replicated", NULL, bench_ranks},
 		{"bench survive", "", "kills and upgrades: what clients wait for and lose", NULL, bench_survive},
 		{0},
 	};

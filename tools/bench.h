@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench control, bench view, bench disk, bench survive: what their figures share.
+ * bench control, bench view, bench disk, bench ranks, bench survive: what their figures share.
  */
 #ifndef PREFIXFS_TOOLS_BENCH_H
 #define PREFIXFS_TOOLS_BENCH_H
@@ -67,6 +67,7 @@ void bench_folder_remove(const char *path);
 /* Makes a namespace with one dense class of @planes planes of @plane_bytes. @floor 0 = the daemon's default. */
 int bench_namespace(
 	const struct bench_daemon *daemon, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor);
+int bench_namespace_of(const struct bench_daemon *daemon, const char *name, const char *layout); /* of this JSON */
 int bench_namespace_remove(const struct bench_daemon *daemon, const char *name);
 /* Bytes of private memory of the serving process and of its tables; the segments are not counted. */
 int bench_memory(const struct bench_daemon *daemon, uint64_t *bytes);
@@ -131,6 +132,7 @@ int bench_scrapes(const struct bench_options *options);  /* metrics_10hz_cpu_per
 int bench_cat(const struct bench_options *options);      /* cat_pages_gbps, memcpy_gbps */
 /* All of bench disk: tools/bench_disk.h. */
 int bench_disk(const struct command *self, int argc, char **argv);
+int bench_ranks(const struct command *self, int argc, char **argv); /* all of bench ranks */
 /* All of bench survive: tools/bench_survive.h. */
 int bench_survive(const struct command *self, int argc, char **argv);
 

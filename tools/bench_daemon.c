@@ -232,26 +232,20 @@ void bench_daemon_stop(struct bench_daemon *d)
 
 /* ---- namespaces ------------------------------------------------------------------------------------------------- */
 
-int bench_namespace(
-	const struct bench_daemon *d, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor)
+int bench_namespace_of(const struct bench_daemon *d, const char *name, const char *layout)
 {
-	char path[PATH_MAX], text[512], memory[64] = "";
-	int fd, n;
+	char path[PATH_MAX];
+	size_t n = strlen(layout);
+	int fd;
 
 	if (host_path(path, "%s/ns/%s", d->mount, name))
 		return 1;
 	if (mkdir(path, 0755))
 		return complain("%s: %s", path, strerror(errno));
-	if (floor)
-		snprintf(memory, sizeof(memory), "\"memory\":{\"floor\":%llu},", (unsigned long long)floor);
-	n = snprintf(text, sizeof(text),
-		"{\"version\":1,\"identity\":{\"model\":\"bench\"},\"world\":1,\"page_tokens\":%u,%s\"classes\":[{\"name\":\"kv\","
-		"\"kind\":\"dense\",\"planes\":[{\"name\":\"p\",\"count\":%llu,\"bytes\":%llu}]}]}",
-		BENCH_TOKENS, memory, (unsigned long long)planes, (unsigned long long)plane_bytes);
 	if (host_path(path, "%s/ns/%s/layout", d->mount, name))
 		return 1;
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, text, (size_t)n) != n) {
+	if (fd < 0 || write(fd, layout, n) != (ssize_t)n) {
 		int error = errno;
 
 		if (fd >= 0)
@@ -261,6 +255,20 @@ int bench_namespace(
 	}
 	close(fd);
 	return 0;
+}
+
+int bench_namespace(
+	const struct bench_daemon *d, const char *name, uint64_t plane_bytes, uint64_t planes, uint64_t floor)
+{
+	char text[512], memory[64] = "";
+
+	if (floor)
+		snprintf(memory, sizeof(memory), "\"memory\":{\"floor\":%llu},", (unsigned long long)floor);
+	snprintf(text, sizeof(text),
+		"{\"version\":1,\"identity\":{\"model\":\"bench\"},\"world\":1,\"page_tokens\":%u,%s\"classes\":[{\"name\":\"kv\","
+		"\"kind\":\"dense\",\"planes\":[{\"name\":\"p\",\"count\":%llu,\"bytes\":%llu}]}]}",
+		BENCH_TOKENS, memory, (unsigned long long)planes, (unsigned long long)plane_bytes);
+	return bench_namespace_of(d, name, text);
 }
 
 int bench_namespace_remove(const struct bench_daemon *d, const char *name)

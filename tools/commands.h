@@ -11,6 +11,7 @@ int command_mount(const struct command *self, int argc, char **argv);
 int command_unmount(const struct command *self, int argc, char **argv);
 int command_upgrade(const struct command *self, int argc, char **argv);
 int command_ns(const struct command *self, int argc, char **argv);
+int command_size(const struct command *self, int argc, char **argv);
 int command_stat(const struct command *self, int argc, char **argv);
 int command_probe(const struct command *self, int argc, char **argv);
 int command_evict(const struct command *self, int argc, char **argv);

@@ -33,7 +33,7 @@ int layout_wish_check(const struct command *command, const struct layout_wish *w
 static int find_model(const struct layout_wish *wish, char path[PATH_MAX])
 {
 	/* From the build folder, and from an installed program. */
-	static const char *const places[] = {"../tools/layouts", "../share/prefixfs/layouts"};
+	static const char *const places[] = {"tools/layouts", "../share/prefixfs/layouts"};
 	char folder[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {

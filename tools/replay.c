@@ -31,7 +31,10 @@ static const char more[] =
 	"is block hits in leading runs / all block references, each request looked up before its own inserts. Requests are\n"
 	"dealt to the clients in turn. With --order strict (the default) a request is looked up when all before it have been\n"
 	"committed, so that results do not depend on the number of clients; with lookups, when all before it have been looked\n"
-	"up; with free, clients do not wait for each other. Rates divide the bytes of a client by the time that it spent in\n"
+	"up; with free, clients do not wait for each other. Where a namespace has several ranks each client is a scheduler and a\n"
+	"process a rank, which get one answer for each request by a ticket; a hit is what was restored on all of them. Of layouts\n"
+	"with windows or states a hit is what one can go on from; states are put at the boundaries that the look-up wants and at\n"
+	"the request's end. Rates divide the bytes of a client by the time that it spent in\n"
 	"put or get plans, the making and checking of the bytes included; they are summed over the clients, except where\n"
 	"clients take turns (strict). bytes_from_disk is what the daemon read back into memory meanwhile, for whomever;\n"
 	"unfetched_pages hit, and could not be read back or found no room to be read into: they are put again. A daemon that\n"
@@ -99,7 +102,7 @@ static double gbps(uint64_t bytes, uint64_t ns)
 }
 
 /* All that was counted; the counts of all clients together go to @sum. */
-static json_t *results(const struct replay_shared *shared, uint32_t clients, bool in_turn, double seconds,
+static json_t *results(const struct replay_shared *shared, uint32_t processes, bool in_turn, double seconds,
 	const struct tallies *grew, struct replay_counts *sum)
 {
 	static const char *const names[] = {"get_start", "get_transfer", "release", "put_start", "put_commit"};
@@ -107,7 +110,7 @@ static json_t *results(const struct replay_shared *shared, uint32_t clients, boo
 	char name[64];
 	json_t *out;
 
-	for (uint32_t i = 0; i < clients; i++) {
+	for (uint32_t i = 0; i < processes; i++) {
 		const struct replay_counts *c = &shared->counts[i];
 		const uint64_t *from = &c->requests;
 		uint64_t *to = &sum->requests;
@@ -176,7 +179,7 @@ static uint64_t pages_need(const struct layout_view *layout, uint64_t pages)
 }
 
 /* Groups that can never fit: what would let them. */
-static void hint_toobig(const struct replay_shared *shared, uint32_t clients, const struct layout_view *layout,
+static void hint_toobig(const struct replay_shared *shared, uint32_t processes, const struct layout_view *layout,
 	const char *mount, const char *path)
 {
 	int64_t budget = counter(path, "stats", "budget_bytes"), memory = counter(mount, "config", "memory");
@@ -184,7 +187,7 @@ static void hint_toobig(const struct replay_shared *shared, uint32_t clients, co
 	uint32_t pages = 0, fit;
 	char limit[128] = "";
 
-	for (uint32_t i = 0; i < clients; i++) {
+	for (uint32_t i = 0; i < processes; i++) {
 		groups += shared->counts[i].toobig_groups;
 		if (shared->counts[i].toobig_pages > pages)
 			pages = shared->counts[i].toobig_pages;
@@ -241,14 +244,14 @@ static void watch(struct watch *w)
 }
 
 /* The end of a client. 0, or 1 after the sentence of one that failed: the others are told to stop. */
-static int say_end(uint32_t i, int status, struct replay_shared *shared)
+static int say_end(uint32_t i, int status, const struct replay_counts *counts, struct replay_shared *shared)
 {
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	atomic_store(&shared->stop, 1);
 	if (WIFSIGNALED(status))
 		return complain("client %u was ended by signal %d", i, WTERMSIG(status));
-	return complain("client %u: %s", i, shared->counts[i].error);
+	return complain("client %u: %s", i, counts->error);
 }
 
 /* Looks around every now and then while clients work. */
@@ -286,8 +289,9 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 			.layout = layout,
 			.options = options,
 			.shared = shared,
-			.counts = &shared->counts[started],
+			.counts = &shared->counts[started * options->processes],
 			.number = started,
+			.processes = options->processes,
 			.path = path,
 		};
 
@@ -315,7 +319,7 @@ static int run_clients(const struct trace *trace, const struct layout_view *layo
 				continue;
 			pids[i] = 0;
 			ended_now++;
-			if (say_end(i, status, shared))
+			if (say_end(i, status, &shared->counts[i * options->processes], shared))
 				failed = 1;
 		}
 		left -= ended_now;
@@ -369,7 +373,7 @@ static int finish(struct report *report, const struct replay_shared *shared, con
 
 	if (!sum)
 		return complain("no memory");
-	result = results(shared, options->clients, options->order == ORDER_STRICT, report->seconds, grew, sum);
+	result = results(shared, options->clients * options->processes, options->order == ORDER_STRICT, report->seconds, grew, sum);
 	report->result = result;
 	report->sum = sum;
 	if (report->file) {
@@ -393,9 +397,9 @@ static int finish(struct report *report, const struct replay_shared *shared, con
 
 int command_replay(const struct command *self, int argc, char **argv)
 {
-	const char *mount = NULL, *ns = NULL, *order = "strict", *file = NULL;
+	const char *mount = NULL, *ns = NULL, *order = "strict", *ranks = "processes", *file = NULL;
 	uint64_t clients = 1, group_pages = 0, seed = 1, spread = 86400, killing = 0;
-	bool json = false, planes = false;
+	bool json = false, planes = false, sessions = false;
 	struct trace_options wish = {0};
 	struct layout_wish make = {0};
 	static struct report_watch watch;
@@ -409,6 +413,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 		{"spread", OPTION_NUMBER, &spread, "SECONDS", "where starts are drawn: over this time (86400)", 0, 0},
 		{"seed", OPTION_NUMBER, &seed, "N", "of that drawing, and of where --kills fall (1)", 0, UINT32_MAX},
 		{"kills", OPTION_NUMBER, &killing, "N", "kill the daemon's serving process N times meanwhile", 1, 10000},
+		{"ranks", OPTION_TEXT, &ranks, "HOW", "of several ranks: processes or sessions (processes)", 0, 0},
 		{"group-pages", OPTION_NUMBER, &group_pages, "N", "pages of a put group (all that missed)", 1, 65536},
 		{"planes", OPTION_FLAG, &planes, NULL, "values pass through planes of the client's own", 0, 0},
 		{"layout", OPTION_TEXT, &make.file, "FILE", "create the namespace first, of this layout", 0, 0},
@@ -444,6 +449,9 @@ int command_replay(const struct command *self, int argc, char **argv)
 		return EXIT_USAGE;
 	if (!parse_order(order, &options.order))
 		return usage_error(self, "--order is '%s', not strict, lookups or free", order);
+	sessions = !strcmp(ranks, "sessions");
+	if (!sessions && strcmp(ranks, "processes"))
+		return usage_error(self, "--ranks is '%s', not processes or sessions", ranks);
 	if (file && report_check(file))
 		return 1;
 	mount = host_mount(mount);
@@ -465,7 +473,9 @@ int command_replay(const struct command *self, int argc, char **argv)
 	options.clients = (uint32_t)clients;
 	options.group_pages = (uint32_t)group_pages;
 	options.planes = planes;
-	bytes = sizeof(*shared) + clients * sizeof(shared->counts[0]);
+	options.may_part = killing > 0;
+	options.processes = layout.world > 1 && !sessions ? (uint32_t)layout.world + 1 : 1;
+	bytes = sizeof(*shared) + clients * options.processes * sizeof(shared->counts[0]);
 	shared = share(bytes);
 	if (!shared || (file && !(shared->samples = share(trace.count * sizeof(*shared->samples)))))
 		return complain("no memory for %u clients and %zu requests", options.clients, trace.count);
@@ -498,7 +508,7 @@ int command_replay(const struct command *self, int argc, char **argv)
 
 		report_watch_end(&watch);
 		r = finish(&report, shared, kills.done ? &unknown : &grew, &kills, json); /* counters begin anew with each death */
-		hint_toobig(shared, options.clients, &layout, mount, path);
+		hint_toobig(shared, options.clients * options.processes, &layout, mount, path);
 	}
 	if (file)
 		munmap(shared->samples, trace.count * sizeof(*shared->samples));

@@ -57,7 +57,9 @@ enum replay_order {
 struct replay_options {
 	enum replay_order order;
 	uint32_t clients;
+	uint32_t processes; /* of each client: 1, or one more than there are ranks */
 	bool planes; /* values pass through planes of the engine's own, as with a GPU, instead of being made in place */
+	bool may_part; /* the daemon dies meanwhile: ranks may hear different outcomes */
 	uint32_t group_pages; /* pages of a put group; 0 = one group for all that missed */
 };
 
@@ -70,7 +72,7 @@ struct replay_shared {
 	struct replay_sample
 		*samples; /* [requests of the trace], each written by the client that works on it; NULL: none wanted */
 	uint64_t begin_ns;
-	struct replay_counts counts[];
+	struct replay_counts counts[]; /* of each client its own, and those of its ranks' processes */
 };
 
 struct replay_client {
@@ -78,8 +80,9 @@ struct replay_client {
 	const struct layout_view *layout;
 	const struct replay_options *options;
 	struct replay_shared *shared;
-	struct replay_counts *counts;
+	struct replay_counts *counts; /* [processes] */
 	uint32_t number;
+	uint32_t processes; /* 1, or one more than there are ranks: each rank is one */
 	const char *path; /* of the namespace */
 };
 

@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WHOLE_RUN_S = 75 * 60  # a run that hangs; what it should take is under 45 minutes
 SCENARIO_FILE_S = 600
 FUZZ_S = {"asan": 30}  # of each target; elsewhere they run for a moment
+MODEL_OPERATIONS = 1000000  # of the ranks' model, two minutes; elsewhere it does some of them
 JOBS = os.environ.get("JOBS", str(os.cpu_count()))
 
 BUILDS = {
@@ -121,11 +122,13 @@ def fixed_addresses():
     return prefix if subprocess.run(prefix + ["true"], capture_output=True, check=False).returncode == 0 else []
 
 
-def environment(name, build):
+def environment(name, build, quick):
     env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PREFIXFS_BUILD=os.path.join(ROOT, build["folder"]),
                PREFIXFS_SANITIZER="" if name == "plain" else name, PREFIXFS_SLOWER=str(build["slower"]))
     if name != "plain":
         env.update(SANITIZERS)
+    if name == "plain" and not quick:
+        env["PREFIXFS_MODEL_OPERATIONS"] = str(MODEL_OPERATIONS)
     if name in FUZZ_S:
         env["PREFIXFS_FUZZ_SECONDS"] = str(FUZZ_S[name])
     return env
@@ -265,7 +268,7 @@ def main():
     for name, build in BUILDS.items():
         if args.quick and name != "plain":
             break
-        env = environment(name, build)
+        env = environment(name, build, args.quick)
         prefix = fixed_addresses() if name == "tsan" else []
         print(f"==== {name}", flush=True)
         if prepare(name, build, env, count):

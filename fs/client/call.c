@@ -153,6 +153,7 @@ static const char *op_name(unsigned long op)
 		[_IOC_NR(PFS_IOC_PROBE)] = "PROBE",
 		[_IOC_NR(PFS_IOC_STAT)] = "STAT",
 		[_IOC_NR(PFS_IOC_IMPORT)] = "IMPORT",
+		[_IOC_NR(PFS_IOC_GET_CONFIRM)] = "GET_CONFIRM",
 		[_IOC_NR(PFS_IOC_TOUCH)] = "TOUCH",
 		[_IOC_NR(PFS_IOC_REMOVE)] = "REMOVE",
 		[_IOC_NR(PFS_IOC_PIN)] = "PIN",
@@ -223,4 +224,32 @@ int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, s
 		say(-r, "%s failed: %s", op_name(op), strerror(r == -CHANGED_SINCE ? ESTALE : -r));
 	}
 	return r;
+}
+
+/* Has the daemon said that it does not know a struct of this size? So say all that were built before there was a second one. */
+static bool size_refused(void)
+{
+	char text[sizeof(((struct pfs_last_error *)0)->text)];
+
+	pfs_last_error(text, sizeof(text));
+	return strstr(text, "the ioctl number carries");
+}
+
+int call_run_grown(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size, size_t size_1,
+	bool grown, uint32_t flags, uint32_t deadline_ms)
+{
+	unsigned long op_1 = _IOC(_IOC_DIR(op), _IOC_TYPE(op), _IOC_NR(op), size_1);
+	int r;
+
+	if (!atomic_load(&conn->first_sizes)) {
+		r = call_run(session, conn, op, request, size, flags, deadline_ms);
+		if (r != -EINVAL || !size_refused())
+			return r;
+		atomic_store(&conn->first_sizes, true);
+	}
+	if (grown) { /* unless another one serves by now */
+		r = call_judge(session, conn);
+		return r ? r : say(EOPNOTSUPP, "%s: the daemon was built before what is asked for", op_name(op));
+	}
+	return call_run(session, conn, op_1, request, size_1, flags, deadline_ms);
 }

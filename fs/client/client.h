@@ -55,6 +55,7 @@ struct conn {
 	uint32_t world, page_tokens, classes, state_mask;
 	uint32_t share[PFS_MAX_CLASSES];
 	uint8_t fingerprint[16];
+	_Atomic bool first_sizes;        /* its daemon was built before structs grew */
 	struct areas areas;              /* (lock) */
 	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
 	struct acks acked;               /* (ranges_lock) on this connection */
@@ -105,6 +106,7 @@ struct pfs_session {
 	struct imported imports[PFS_MAX_IMPORTS]; /* (imports_lock) */
 	uint64_t import_counter;      /* (imports_lock) */
 	_Atomic uint64_t serials;     /* of connections */
+	_Atomic uint64_t interval;    /* of the ladder, as GET_START said last */
 	int poll_fd;                 /* epoll that watches the current connection's ctl and `retry_fd` */
 	int retry_fd;                /* timer: readable when it is time to try again */
 	char *ctl_path, *socket_dir;
@@ -150,6 +152,10 @@ void area_give(struct pfs_session *session, struct conn *conn, uint64_t offset);
  * the connection is gone is one that conn_is_lost says it of, and no other is: where an errno leaves it open, the daemon is asked. */
 int call_run(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size,
 	uint32_t flags, uint32_t deadline_ms);
+/* Likewise, for a struct of two versions, the first of @size_1 bytes: a daemon that knows that one alone is asked by it, unless @grown:
+ * something of the second is wanted, which is -EOPNOTSUPP then. */
+int call_run_grown(struct pfs_session *session, struct conn *conn, unsigned long op, struct pfs_call *request, size_t size, size_t size_1,
+	bool grown, uint32_t flags, uint32_t deadline_ms);
 /* 0, or a negative errno that conn_is_lost: nobody answers on it any more. Asks, so it may block like a call. */
 int call_judge(struct pfs_session *session, struct conn *conn);
 /* Keys to the call buffer, unless they lie there: *offset is where, *area what to give back, or AREA_NONE. */

@@ -7,6 +7,7 @@
 
 #include "fs/client/client.h"
 
+#define DEMANDS 64u /* wanted boundaries off the grid that there is room for */
 #define MISSING_RANGES 16u /* how many of them GET_START lists; one is enough to know */
 
 static int check_request(const struct pfs_get_request *q)
@@ -26,7 +27,7 @@ static int check_request(const struct pfs_get_request *q)
 	if (q->groups && sum != q->key_count)
 		return say(EINVAL, "get request: the groups have %llu keys, key_count is %u", (unsigned long long)sum,
 			q->key_count);
-	for (uint32_t i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < sizeof(q->reserved) / sizeof(q->reserved[0]); i++)
 		if (q->reserved[i])
 			return say(EINVAL, "get request: reserved field %u is not 0", i);
 	return 0;
@@ -43,8 +44,48 @@ struct start {
 	struct plan *plan;
 };
 
+/* Boundaries that can be wanted: multiples of the interval, and some where a row was lacking. */
+static uint32_t wanted_capacity(struct pfs_session *session, const struct conn *conn, const struct pfs_get_request *q)
+{
+	uint64_t interval = atomic_load(&session->interval), end = q->start + (uint64_t)q->key_count * conn->page_tokens;
+	uint64_t pages = (q->prompt_len > end ? q->prompt_len : end) / conn->page_tokens;
+	uint64_t most = interval ? pages * conn->page_tokens / interval + DEMANDS : pages;
+
+	most = most < pages ? most : pages;
+	return most < PFS_MAX_WANTED ? (uint32_t)most : PFS_MAX_WANTED;
+}
+
+/* What the handle keeps, behind one another: bitmaps, wanted boundaries, candidates, missing ranges, groups. */
+static int place_start(struct pfs_session *session, struct plan *plan, const struct pfs_get_request *q, struct pfs_get_start *a)
+{
+	struct conn *conn = plan->conn;
+	uint64_t bits = q->flags & PFS_GET_NO_BITS ? 0 : bitmap_bytes(q->key_count), groups = q->group_count * sizeof(uint32_t);
+	uint32_t mask = q->class_mask ? q->class_mask : UINT32_MAX;
+	bool states = mask & conn->state_mask;
+	int r;
+
+	a->wanted_capacity = states ? wanted_capacity(session, conn, q) : 0;
+	a->candidates_capacity = states ? PFS_MAX_CANDIDATES : 0;
+	r = area_take(session, conn,
+		2 * bits + a->wanted_capacity * sizeof(uint64_t) + a->candidates_capacity * sizeof(struct pfs_candidate) +
+			MISSING_RANGES * sizeof(uint32_t) + groups,
+		&plan->area);
+	if (r)
+		return r;
+	a->hits_offset = bits ? plan->area : PFS_OFFSET_NONE;
+	a->restorable_offset = bits ? plan->area + bits : PFS_OFFSET_NONE;
+	a->wanted_offset = plan->area + 2 * bits;
+	a->candidates_offset = a->wanted_offset + a->wanted_capacity * sizeof(uint64_t);
+	a->missing_offset = a->candidates_offset + a->candidates_capacity * sizeof(struct pfs_candidate);
+	a->groups_offset = a->missing_offset + MISSING_RANGES * sizeof(uint32_t);
+	if (groups > 0)
+		memcpy(conn->buffer + a->groups_offset, q->groups, groups);
+	return 0;
+}
+
 static int start_on(struct pfs_session *session, struct conn *conn, void *context)
 {
+	static const uint8_t none[PFS_TICKET_BYTES];
 	struct start *start = context;
 	const struct pfs_get_request *q = start->request;
 	struct pfs_get_start a = {
@@ -57,30 +98,25 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 		.flags = q->flags & ~PFS_GET_NO_BITS,
 		.class_mask = q->class_mask,
 		.missing_capacity = MISSING_RANGES,
+		.prompt_len = q->prompt_len,
+		.room = q->room,
 	};
-	uint64_t groups_bytes = q->group_count * sizeof(uint32_t), bits;
-	bool no_bits = q->flags & PFS_GET_NO_BITS;
+	/* the first version has a ticket, too, of which nobody knew what it is */
+	bool grown = q->prompt_len || q->room || memcmp(q->ticket, none, sizeof(none));
 	__u64 keys_area = AREA_NONE;
 	struct plan *plan;
 	int r = plan_new(session, PLAN_HANDLE, conn, &plan);
 
 	if (r)
 		return r;
-	bits = no_bits ? 0 : bitmap_bytes(q->key_count);
 	memcpy(a.ticket, q->ticket, sizeof(a.ticket));
-	/* The handle keeps: hits, restorable, missing, groups. */
-	r = area_take(session, conn, 2 * bits + MISSING_RANGES * sizeof(uint32_t) + groups_bytes, &plan->area);
+	r = place_start(session, plan, q, &a);
 	if (!r)
 		r = call_place_keys(session, conn, q->keys, q->key_count, &a.keys_offset, &keys_area);
 	if (!r) {
 		a.handle = plan->id;
-		a.hits_offset = no_bits ? PFS_OFFSET_NONE : plan->area;
-		a.restorable_offset = no_bits ? PFS_OFFSET_NONE : plan->area + bits;
-		a.missing_offset = plan->area + 2 * bits;
-		a.groups_offset = a.missing_offset + MISSING_RANGES * sizeof(uint32_t);
-		if (groups_bytes > 0)
-			memcpy(conn->buffer + a.groups_offset, q->groups, groups_bytes);
-		r = call_run(session, conn, PFS_IOC_GET_START, &a.call, sizeof(a), q->call_flags, q->deadline_ms);
+		r = call_run_grown(session, conn, PFS_IOC_GET_START, &a.call, sizeof(a), PFS_BYTES_GET_START_1, grown,
+			q->call_flags, q->deadline_ms);
 	}
 	area_give(session, conn, keys_area);
 	if (r) {
@@ -92,6 +128,7 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 	plan->over = !a.handle_live;
 	if (a.missing > 0 && !ranges_sync(session, conn, a.ranges_version) && session->options.auto_ack)
 		a.missing = 0;
+	atomic_store(&session->interval, a.interval);
 	start->plan = plan;
 	start->answer = a;
 	return 0;
@@ -118,7 +155,14 @@ int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *req
 		.all_hit = a->all_hit,
 		.hits = a->hits,
 		.missing = a->missing,
+		.wanted_count = a->wanted < a->wanted_capacity ? a->wanted : a->wanted_capacity,
+		.candidate_count = a->candidates < a->candidates_capacity ? a->candidates : a->candidates_capacity,
+		.dense_len = a->dense_len,
 	};
+	if (ret->wanted_count > 0)
+		ret->wanted = (const uint64_t *)(start.plan->conn->buffer + a->wanted_offset);
+	if (ret->candidate_count > 0)
+		ret->candidates = (const struct pfs_candidate *)(start.plan->conn->buffer + a->candidates_offset);
 	if (!(request->flags & PFS_GET_NO_BITS)) {
 		ret->hit_bits = start.plan->conn->buffer + a->hits_offset;
 		ret->restorable_bits = start.plan->conn->buffer + a->restorable_offset;
@@ -130,6 +174,12 @@ int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *req
 }
 
 /* ---- transfer --------------------------------------------------------------------------------------------------- */
+
+static int ask_transfer(struct pfs_session *session, struct conn *conn, const struct pfs_transfer_request *q, struct pfs_get_transfer *a)
+{
+	return call_run_grown(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), PFS_BYTES_GET_TRANSFER_1, q->candidate, 0,
+		q->deadline_ms);
+}
 
 static int transfer_on(struct pfs_session *session, struct plan *handle, const struct pfs_transfer_request *q,
 	struct plan *plan, struct pfs_get_transfer *a)
@@ -151,11 +201,12 @@ static int transfer_on(struct pfs_session *session, struct plan *handle, const s
 	a->offsets_offset = plan->area;
 	a->class_mask = q->class_mask;
 	a->offsets_capacity = (uint32_t)capacity;
-	r = call_run(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), 0, q->deadline_ms);
+	a->candidate = q->candidate;
+	r = ask_transfer(session, conn, q, a);
 	if (r == -ENXIO && session->options.auto_ack) {
 		r = ranges_sync(session, conn, UINT64_MAX);
 		if (!r)
-			r = call_run(session, conn, PFS_IOC_GET_TRANSFER, &a->call, sizeof(*a), 0, q->deadline_ms);
+			r = ask_transfer(session, conn, q, a);
 	}
 	if (r)
 		return r;

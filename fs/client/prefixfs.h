@@ -111,7 +111,8 @@ struct pfs_session_info {
 	uint32_t rank;
 	uint64_t remapped;       /* how often it was given other memory with it: `segment` has changed, what was registered with a
 	                            device is to be registered anew */
-	uint64_t reserved[7];
+	uint64_t interval;       /* tokens of the ladder, as of the last pfs_get_start; 0 = off, or none was asked yet */
+	uint64_t reserved[6];
 };
 
 /* What the session knows about itself: between a loss and attaching anew, what it knew before. Never blocks on the daemon. 0. */
@@ -168,8 +169,9 @@ struct pfs_put_request {
 	uint32_t key_count;                 /* 1..PFS_MAX_KEYS */
 	uint32_t class_mask;                /* union of the groups' masks */
 	uint32_t flags;                     /* 0 or PFS_CALL_NONBLOCK */
-	uint32_t deadline_ms;               /* 0 = the daemon's default */
-	uint32_t reserved[5];
+	uint32_t deadline_ms;               /* 0 = the daemon's default; of a ticket: until when all ranks are to have come */
+	uint8_t ticket[16];                 /* zero, or one that all ranks use which put these groups: room for all, or for none */
+	uint32_t reserved[1];
 };
 
 struct pfs_put_result {
@@ -189,7 +191,7 @@ struct pfs_put_result {
  * PFS_GROUP_NOROOM, and pfs_news() tells when to try again.
  * One that meets a pfs_reset is started anew, in the new generation.
  * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
- * reset after another). */
+ * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one). */
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret);
 
 struct pfs_put_outcome {
@@ -223,13 +225,15 @@ struct pfs_get_request {
 	uint64_t start;             /* tokens before the first key */
 	uint64_t have;              /* tokens the engine holds already */
 	uint64_t limit;             /* 0 = none */
-	uint8_t ticket[16];
+	uint8_t ticket[16];         /* zero, or the one that all ranks of this request use: one answer, and pfs_get_confirm at its end */
 	uint32_t policy;      /* PFS_POLICY_PREFIX */
 	uint32_t flags;       /* PFS_GET_WAIT_INFLIGHT, PFS_GET_NO_AHEAD, PFS_GET_NO_BITS */
 	uint32_t class_mask;  /* 0 = all */
 	uint32_t call_flags;  /* 0 or PFS_CALL_NONBLOCK */
 	uint32_t deadline_ms; /* 0 = the daemon's default */
-	uint32_t reserved[5];
+	uint32_t room;        /* tokens that the engine computes behind a boundary where it keeps a state */
+	uint64_t prompt_len;  /* tokens of the prompt, from position 0; 0 = to the end of the keys */
+	uint32_t reserved[2];
 };
 
 struct pfs_get_result {
@@ -247,14 +251,19 @@ struct pfs_get_result {
 	const uint8_t *restorable_bits;  /* likewise: the end of page i is a restorable boundary */
 	uint64_t bytes[PFS_TIERS];       /* to be moved up to transferable_len, by tier */
 	uint32_t estimate_us[PFS_TIERS]; /* estimated time for it */
-	uint64_t reserved[4];
+	const uint64_t *wanted;          /* boundaries behind transferable_len at which a row is worth putting, ascending; NULL without
+	                                    any. At most PFS_MAX_WANTED */
+	const struct pfs_candidate *candidates; /* rows inside pages, deepest first; NULL without any */
+	uint32_t wanted_count, candidate_count;
+	uint64_t dense_len;              /* how far the dense classes reach; `have` or less = no further */
 };
 
 /* Looks up and pins what is restorable above `have`. Everything in *ret belongs to the handle and dies with it. A handle is
  * ended by the pfs_get_transfer that reaches its boundary or by pfs_get_cancel, which costs no request where nothing
  * could be transferred; the daemon cancels one that was left alone for its handle_ttl. Waits for values of other
  * plans only with PFS_GET_WAIT_INFLIGHT.
- * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
+ * -EINVAL, -E2BIG, -EDQUOT, -ENOBUFS, -EOPNOTSUPP (policy; a ticket, prompt_len or room, of which the daemon, an older one, knows
+ * nothing), -EAGAIN (PFS_CALL_NONBLOCK and it would wait). */
 int pfs_get_start(struct pfs_session *session, const struct pfs_get_request *request, struct pfs_get_result *ret);
 
 struct pfs_transfer_request {
@@ -263,7 +272,8 @@ struct pfs_transfer_request {
 	uint64_t from, to;    /* tokens, on page boundaries; `to` at most boundary, where the handle ends */
 	uint32_t class_mask;  /* 0 = the handle's */
 	uint32_t deadline_ms; /* 0 = the daemon's default */
-	uint32_t reserved[6];
+	uint32_t candidate;   /* 1 + its number, `boundary` being its `consumed`; 0 = a boundary of restorable_bits */
+	uint32_t reserved[5];
 };
 
 struct pfs_transfer_result {
@@ -282,12 +292,26 @@ struct pfs_transfer_result {
 /* Makes a get plan of a range of a handle. *ret belongs to the plan and dies at its release. May be called again for
  * ascending ranges. The bytes at the offsets stay as they are until pfs_release. When the daemon was restarted meanwhile nothing is
  * delivered: `plan` 0, `handle_ended` 1.
- * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS. */
+ * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS, -EOPNOTSUPP (a candidate, and the
+ * daemon is an older one). */
 int pfs_get_transfer(
 	struct pfs_session *session, const struct pfs_transfer_request *request, struct pfs_transfer_result *ret);
 
-/* Gives a handle back. Plans made from it stay. -ENOENT. */
+/* Gives a handle back. Plans made from it stay. -ENOENT. With a ticket: nothing will be restored on any rank. */
 int pfs_get_cancel(struct pfs_session *session, uint64_t handle);
+
+/* After the transfers of a request with a @ticket (16 bytes): this rank's copies are done, or (@failed) have not come to a good
+ * end. Waits for all ranks, at most @deadline_ms (0: 10 s). *restored, the same on every rank: tokens up to which the request is
+ * restored; 0: nothing is, on no rank, the daemon was restarted, or a rank died. Safe to repeat. @call_flags: 0 or
+ * PFS_CALL_NONBLOCK (-EAGAIN: the report counts, ask again). -EPERM (no rank, or it did not begin with this ticket), -EINVAL (a
+ * ticket of zeroes). */
+int pfs_get_confirm(struct pfs_session *session, const uint8_t ticket[16], int failed, uint32_t call_flags, uint32_t deadline_ms,
+	uint64_t *restored);
+
+/* Is a state to be kept now, in generation? @committed: tokens whose values are final, where the last step ended; @last: of the
+ * last checkpoint, 0 = none; @interval of pfs_info (0 = no ladder); @page_tokens likewise; @end: where generation is known to end,
+ * 0 = unknown; @room as of pfs_get_request. 1: put the row at @committed with PFS_GROUP_RUNG; 0: no. Asks nobody. */
+int pfs_ladder_due(uint64_t committed, uint64_t last, uint64_t interval, uint32_t page_tokens, uint64_t end, uint32_t room);
 
 /* Releases @count get plans (1..PFS_MAX_RELEASE). @status (may be NULL): 0 or a negative errno for each. Returns the first
  * error of any, after all others were released. -ENOENT (unknown to this session, or ended), -EINVAL (a put plan),

@@ -2,14 +2,19 @@
  *
  * The control ABI of prefixfs, version 1: what travels through ioctl(2) on ns/<name>/ctl.
  *
- * Every struct is fixed-width, without padding, begins with struct pfs_call and is at most 4 KiB. Arrays do not travel
- * in the structs: they lie in the session's call buffer and a struct names each by its byte offset there (8-aligned).
- * The daemon reads each array element once, into memory of its own, before it checks it.
+ * Every struct is fixed-width, without padding, begins with struct pfs_call and is at most 4 KiB. Arrays do not travel in the
+ * structs: they lie in the session's call buffer and a struct names each by its byte offset there (8-aligned). The daemon reads
+ * each array element once, into memory of its own, before it checks it.
  *
- * Conventions, everywhere: lengths and positions are in tokens; indices count from 0 in the caller's order and a
- * missing index is PFS_INDEX_NONE; deadlines are relative milliseconds; reserved fields are zero (EINVAL otherwise).
- * An ioctl that fails returns -1 with errno and has still filled the `out` fields that its comment names; the sentence
- * that says why is read with PFS_IOC_LAST_ERROR. docs/abi.md documents each operation with its errors.
+ * Conventions, everywhere: lengths and positions are in tokens; indices count from 0 in the caller's order and a missing index is
+ * PFS_INDEX_NONE; deadlines are relative milliseconds; reserved fields are zero (EINVAL otherwise). An ioctl that fails returns -1
+ * with errno and has still filled the `out` fields that its comment names; the sentence that says why is read with
+ * PFS_IOC_LAST_ERROR. docs/abi.md documents each operation with its errors.
+ *
+ * A struct may grow at its end. An operation keeps its number; the size in the ioctl's number and in pfs_call.size says which
+ * version of the struct a caller has, and the daemon takes each that there was (PFS_BYTES_*): what a caller's struct lacks is 0,
+ * or not wanted, and is not answered. So programs built before work with a later daemon; one built after asks an earlier daemon by
+ * the earlier size, where it wants nothing of what is new.
  */
 #ifndef PREFIXFS_ABI_H
 #define PREFIXFS_ABI_H
@@ -38,6 +43,11 @@ extern "C" {
 #define PFS_STEP_KEYS 1024u          /* a longer batch runs in pieces of this many keys */
 #define PFS_ENDED_PLANS 1024u        /* ended plans and handles, together, that a session still answers EALREADY for */
 #define PFS_MAX_IMPORTS 16u          /* memory files that a session has imported: EDQUOT */
+
+#define PFS_TICKET_BYTES 16u
+#define PFS_MAX_TICKETS 4096u        /* of a namespace, that have not ended: EDQUOT */
+#define PFS_MAX_CANDIDATES 16u       /* of one GET_START */
+#define PFS_MAX_WANTED 4096u         /* boundaries listed by one GET_START */
 
 #define PFS_MAX_BLOB_NAME 255u       /* bytes of a blob's name */
 #define PFS_MAX_BLOB_TRANSFERS 16u   /* writes and reads of blobs in pieces that a session has under way: EDQUOT */
@@ -141,6 +151,7 @@ struct pfs_segments_ack {
 #define PFS_GROUP_WHOLE 2u    /* all or nothing, for ever: what it stores is never trimmed or evicted in part. At most
                                  PFS_MAX_RECORD_PAGES keys (more are TOOBIG) */
 #define PFS_GROUP_ROW_ONLY 4u /* one key, the endpoint, which owns no page here; only state classes in the mask */
+#define PFS_GROUP_RUNG 8u     /* its row is one of the ladder's, wherever it stands: the next one of its chain does not replace it */
 
 struct pfs_put_group {
 	struct pfs_key parent; /* key before the first one */
@@ -168,6 +179,7 @@ enum pfs_group_status {
 	PFS_GROUP_PENDING = 4,   /* a WHOLE group waits for another plan's key */
 	PFS_GROUP_LOST = 5,      /* freed; nothing of it was published */
 	PFS_GROUP_ABORTED = 6,
+	PFS_GROUP_NOPAGES = 7,   /* ROW_ONLY at a page's end, and the page has no value, nor is one being written: nothing was kept */
 };
 
 struct pfs_put_start {
@@ -185,6 +197,10 @@ struct pfs_put_start {
 	__u32 groups_ok;      /* out */
 	__u32 reserved;
 	__u64 ranges_version; /* out */
+	/* second version */
+	__u8 ticket[PFS_TICKET_BYTES]; /* in: zero, or that of all ranks that put these groups: room for all of their shares is taken, or
+	                         for none. Other groups, keys or masks under it are EINVAL, the same rank twice is EEXIST. It ends when all
+	                         ranks have come, or after call.deadline_ms of the first one (0: fill_ttl); later ones are NOROOM */
 };
 
 /* PUT_COMMIT asserts that the caller's writes to the groups' values are complete, PUT_ABORT that they have stopped: the GPU's
@@ -226,7 +242,9 @@ struct pfs_get_start {
 	__u64 start;             /* in: tokens before the first key, a multiple of page_tokens */
 	__u64 have;              /* in: tokens the caller holds already; below nothing is required, pinned or read */
 	__u64 limit;             /* in: restore no further than this; 0 = no limit */
-	__u8 ticket[16];         /* in: zero, or the ticket that the ranks of one request share; ignored in this version */
+	__u8 ticket[PFS_TICKET_BYTES]; /* in: zero, or the ticket that the ranks of one request share, and a session without a rank
+	                            may: all get one answer, and `hits` goes to the last key. EINVAL: it was asked otherwise before;
+	                            EEXIST: this rank has come already. 0 tokens: it has ended */
 	__u32 keys;              /* in: at least 1 */
 	__u32 groups;            /* in: 0 = every key is a group of its own */
 	__u32 policy;            /* in: enum pfs_policy */
@@ -241,14 +259,31 @@ struct pfs_get_start {
 	__u32 all_hit;           /* out: 0 or 1 */
 	__u32 hits;              /* out: complete pages, anywhere in the batch */
 	__u32 missing;           /* out: ranges missing in all; the first missing_capacity are listed */
-	__u32 candidates;        /* out: endpoint candidates; 0 in this version */
-	__u32 wanted;            /* out: wanted boundaries; 0 in this version */
+	__u32 candidates;        /* out: endpoint candidates in all; the first candidates_capacity are listed */
+	__u32 wanted;            /* out: wanted boundaries in all; the first wanted_capacity are listed */
 	__u32 handle_live;       /* out: 0 = nothing above `have` can be transferred and the handle has ended already */
 	__u32 reserved;
-	__u64 demand;            /* out: boundary at which a state would have lengthened the hit; 0 = none */
+	__u64 demand;            /* out: boundary at which a state would have lengthened the hit; 0 = none. It is among the wanted */
 	__u64 bytes[PFS_TIERS];  /* out: to be moved up to transferable_len, by tier */
 	__u32 estimate_us[PFS_TIERS]; /* out: estimated time for it, by tier */
 	__u64 ranges_version;    /* out */
+	/* second version */
+	__u64 candidates_offset; /* in: struct pfs_candidate[candidates_capacity] */
+	__u64 wanted_offset;     /* in: __u64[wanted_capacity]: boundaries behind transferable_len at which a row is worth putting, ascending */
+	__u64 prompt_len;        /* in: tokens of the prompt, from position 0; 0 = to the end of the keys */
+	__u64 dense_len;         /* out: how far the dense classes reach; `have` or less = no further */
+	__u64 would_len;         /* out: transferable_len if every state class were dense; at least transferable_len */
+	__u32 room;              /* in: tokens that the caller computes behind a boundary where it keeps a state */
+	__u32 candidates_capacity; /* in: at most PFS_MAX_CANDIDATES; 0 = not wanted */
+	__u32 wanted_capacity;   /* in: at most PFS_MAX_WANTED; 0 = not wanted */
+	__u32 interval;          /* out: tokens of the ladder, 0 = off */
+};
+
+/* A row inside a page behind one that hit: somebody's state at `consumed` tokens. Pinned until the handle's first transfer. */
+struct pfs_candidate {
+	struct pfs_key key; /* of the endpoint */
+	__u64 consumed;     /* tokens at it; the pages before it end at the page's beginning */
+	__u64 bytes;        /* of this rank's share of pages from `have` on and of the row */
 };
 
 struct pfs_get_transfer {
@@ -268,6 +303,26 @@ struct pfs_get_transfer {
 	                         was delivered. What stands at offsets_offset behind it means nothing */
 	__u32 values;         /* out: offsets written */
 	__u32 handle_ended;   /* out: 0 or 1 */
+	/* second version */
+	__u32 candidate;      /* in: 1 + the number of an endpoint candidate, whose `consumed` is `boundary` then; 0 = a boundary of the bitmap */
+	__u32 reserved;
+};
+/* Of a window's values only those are delivered that `boundary` needs, else PFS_ANSWER_NONE. With a ticket each call waits for all
+ * ranks to come with the same boundary, from, to and candidate, and answers the least that any of them can deliver; nothing, if
+ * the deadline of one passes or one can no longer come: delivered_len is `from`, and the handle has ended. */
+
+#define PFS_CONFIRM_FAILED 1u /* this rank has not restored it */
+
+/* With a ticket, after the last transfer: this rank's copies are done, or have failed. Waits until all ranks 0..world-1 have said
+ * so, or one never will, or the deadline of one passes; the answer is the same for all then, and is remembered for handle_ttl.
+ * What is restored is good on every rank. ENOENT: no such ticket (any more): nothing is restored. EPERM: the session has no rank,
+ * or did not begin with this ticket. Interrupted or EAGAIN: the report counts; ask again. */
+struct pfs_get_confirm {
+	struct pfs_call call;
+	__u8 ticket[PFS_TICKET_BYTES]; /* in */
+	__u32 flags;    /* in: PFS_CONFIRM_* */
+	__u32 reserved;
+	__u64 restored; /* out: tokens, position of the boundary; 0 = nothing, on no rank */
 };
 
 #define PFS_IMPORT_DROP 1u /* forget it: EBUSY while a request writes there */
@@ -529,7 +584,8 @@ struct pfs_settle {
 #define PFS_IOC_LAST_ERROR _IOWR(PFS_IOC_TYPE, 13, struct pfs_last_error)
 #define PFS_IOC_EMPTY _IO(PFS_IOC_TYPE, 14) /* does nothing: the cost of the way; its argument is pfs_call.cpu */
 #define PFS_IOC_IMPORT _IOWR(PFS_IOC_TYPE, 15, struct pfs_import)
-/* 16 GET_CONFIRM, 20 FP_ADD, 21 FP_MATCH, 30 and 31 are kept for later: EOPNOTSUPP. */
+#define PFS_IOC_GET_CONFIRM _IOWR(PFS_IOC_TYPE, 16, struct pfs_get_confirm)
+/* 20 FP_ADD, 21 FP_MATCH, 30 and 31 are kept for later: EOPNOTSUPP. */
 #define PFS_IOC_TOUCH _IOWR(PFS_IOC_TYPE, 17, struct pfs_touch)
 #define PFS_IOC_REMOVE _IOWR(PFS_IOC_TYPE, 18, struct pfs_remove)
 #define PFS_IOC_PIN _IOWR(PFS_IOC_TYPE, 19, struct pfs_pin)
@@ -542,6 +598,11 @@ struct pfs_settle {
 #define PFS_IOC_GET_INTO _IOWR(PFS_IOC_TYPE, 28, struct pfs_get_into)
 #define PFS_IOC_SETTLE _IOWR(PFS_IOC_TYPE, 29, struct pfs_settle)
 #define PFS_IOC_NR_LAST 31
+
+/* Bytes of structs as they were in their first version, where there is a second. */
+#define PFS_BYTES_PUT_START_1 104u
+#define PFS_BYTES_GET_START_1 264u
+#define PFS_BYTES_GET_TRANSFER_1 104u
 
 #define PFS_HELLO_ATTACH 0u /* the token is ATTACH's */
 #define PFS_HELLO_IMPORT 1u /* it is IMPORT's, and one descriptor comes along */

@@ -24,7 +24,7 @@ static int check_request(const struct pfs_put_request *q)
 			q->key_count, PFS_MAX_GROUPS, PFS_MAX_KEYS);
 	if (q->class_mask == 0 || q->class_mask >> PFS_MAX_CLASSES)
 		return say(EINVAL, "put request: class_mask is %#x", q->class_mask);
-	for (uint32_t i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < sizeof(q->reserved) / sizeof(q->reserved[0]); i++)
 		if (q->reserved[i])
 			return say(EINVAL, "put request: reserved field %u is not 0", i);
 	for (uint32_t i = 0; i < q->group_count; i++)
@@ -84,6 +84,7 @@ struct start {
 
 static int start_on(struct pfs_session *session, struct conn *conn, void *context)
 {
+	static const uint8_t none[PFS_TICKET_BYTES];
 	struct start *start = context;
 	const struct pfs_put_request *q = start->request;
 	struct pfs_put_start a = {.groups = q->group_count, .keys = q->key_count, .class_mask = q->class_mask};
@@ -109,7 +110,9 @@ static int start_on(struct pfs_session *session, struct conn *conn, void *contex
 		a.plan = plan->id;
 		a.answers_offset = plan->area;
 		a.status_offset = plan->status_offset;
-		r = call_run(session, conn, PFS_IOC_PUT_START, &a.call, sizeof(a), q->flags, q->deadline_ms);
+		memcpy(a.ticket, q->ticket, sizeof(a.ticket));
+		r = call_run_grown(session, conn, PFS_IOC_PUT_START, &a.call, sizeof(a), PFS_BYTES_PUT_START_1,
+			memcmp(q->ticket, none, sizeof(none)) != 0, q->flags, q->deadline_ms);
 		area_give(session, conn, a.groups_offset);
 	}
 	area_give(session, conn, keys_area);

@@ -195,6 +195,7 @@ int pfs_info(struct pfs_session *session, struct pfs_session_info *ret)
 		.ranges_version = c->ranges_version,
 		.segment = c->segment,
 		.reattached = session->reattached,
+		.interval = atomic_load(&session->interval),
 		.remapped = session->remapped,
 		.world = c->world,
 		.page_tokens = c->page_tokens,

@@ -10,6 +10,7 @@
  *   put_word            a slot's word says who is told of it, its entry is free
  *   put_entry           its entry is filled, not sealed
  *   put_sealed          and sealed; no call buffer has the address
+ *   put_kept            a slot is kept for another rank, which has not come
  *   put_answer          all addresses stand in the call buffer, the request is not answered
  *   commit_begin        a group is to be published
  *   commit_word         its word says so, none of its values knows
@@ -22,6 +23,9 @@
  *   abort_answer        PUT_ABORT is done and not answered
  *   get_word            words of slots say who reads them, no call buffer has the address
  *   get_offsets         some addresses stand in the call buffer
+ *   ticket_decided      a look-up under a ticket has ended, no rank has its answer
+ *   ticket_range        all ranks have come to a range, none was told what all deliver
+ *   ticket_outcome      a ticket is to have its outcome, nobody was told
  *   release_word        nobody reads a slot any more; what waited for that has not been done
  *   settle_leaving      a session of before is being settled: its seat says so
  *   settle_slot         one of its slots is not its any more, its hold stands
@@ -86,7 +90,8 @@
 	x(PUT_ANSWER, "put_answer") x(COMMIT_BEGIN, "commit_begin") x(COMMIT_WORD, "commit_word") x(COMMIT_VALUE, "commit_value")       \
 	x(COMMIT_SETTLED, "commit_settled") x(COMMIT_ANSWER, "commit_answer") x(ABORT_BEGIN, "abort_begin")                             \
 	x(ABORT_WORD, "abort_word") x(ABORT_VALUE, "abort_value") x(ABORT_ANSWER, "abort_answer") x(GET_WORD, "get_word")               \
-	x(GET_OFFSETS, "get_offsets") x(RELEASE_WORD, "release_word") x(SETTLE_LEAVING, "settle_leaving")                               \
+	x(GET_OFFSETS, "get_offsets") x(TICKET_DECIDED, "ticket_decided") x(TICKET_RANGE, "ticket_range")                               \
+	x(PUT_KEPT, "put_kept") x(TICKET_OUTCOME, "ticket_outcome") x(RELEASE_WORD, "release_word") x(SETTLE_LEAVING, "settle_leaving")                         \
 	x(SETTLE_SLOT, "settle_slot") x(SETTLE_FREE, "settle_free") x(ATTACH_KEPT, "attach_kept") x(SPACE_MADE, "space_made")           \
 	x(SPACE_SEGMENT, "space_segment") x(SPACE_TABLES, "space_tables") x(RESET_TABLES, "reset_tables")                               \
 	x(RMDIR_GONE, "rmdir_gone") x(RMDIR_FORGOTTEN, "rmdir_forgotten") x(RMDIR_DROPPED, "rmdir_dropped")                             \

@@ -82,6 +82,7 @@ union any {
 	struct pfs_get_transfer get_transfer;
 	struct pfs_import import;
 	struct pfs_get_into get_into;
+	struct pfs_get_confirm get_confirm;
 	struct pfs_get_cancel get_cancel;
 	struct pfs_release release;
 	struct pfs_probe probe;
@@ -122,6 +123,14 @@ static void issue(struct program *p, struct client *c, unsigned cmd, union any *
 	client_ioctl(c, cmd, arg->bytes, bytes, bytes);
 }
 
+/* None mostly, or one of a few. */
+static uint8_t ticket(struct program *p)
+{
+	uint8_t what = u8(p);
+
+	return what & 1 ? 1 + what / 2 % 4 : 0;
+}
+
 static void put_start(struct program *p, struct client *c)
 {
 	union any arg = {.put_start = {.plan = u8(p) % 8, .keys_offset = KEYS_AT, .answers_offset = ANSWERS_AT,
@@ -142,6 +151,8 @@ static void put_start(struct program *p, struct client *c)
 			group.class_mask = 2;
 			group.keys = 1;
 		}
+		if ((what & 0x70) == 0x50)
+			group.flags |= PFS_GROUP_RUNG;
 		if (group.flags & PFS_GROUP_ROOT)
 			from = 0;
 		key = key_of(chain, from - 1u);
@@ -158,6 +169,7 @@ static void put_start(struct program *p, struct client *c)
 		s->class_mask |= group.class_mask;
 		memcpy(c->buffer + g * sizeof(group), &group, sizeof(group));
 	}
+	s->ticket[0] = ticket(p);
 	issue(p, c, PFS_IOC_PUT_START, &arg);
 }
 
@@ -191,6 +203,13 @@ static void get_start(struct program *p, struct client *c)
 		arg.get_start.hits_offset = arg.get_start.restorable_offset = PFS_OFFSET_NONE;
 	if (what & 128)
 		arg.call.deadline_ms = 1;
+	arg.get_start.ticket[0] = ticket(p);
+	if (handle & 4) {
+		arg.get_start.candidates_offset = arg.get_start.wanted_offset = MORE_AT;
+		arg.get_start.candidates_capacity = arg.get_start.wanted_capacity = 16;
+		arg.get_start.prompt_len = u8(p) * 1000u;
+		arg.get_start.room = u8(p);
+	}
 	issue(p, c, PFS_IOC_GET_START, &arg);
 	if (kernel.error == 0) {
 		memcpy(&arg, kernel.reply + sizeof(struct fuse_ioctl_out), sizeof(arg.get_start));
@@ -212,6 +231,9 @@ static void get_transfer(struct program *p, struct client *c)
 		t->from = u8(p) % 16 * 64u;
 	if (what & 8)
 		t->class_mask = what >> 4 & 3;
+	if (what & 64)
+		t->candidate = what >> 7;
+	arg.call.deadline_ms = 1; /* of what waits for other ranks */
 	issue(p, c, PFS_IOC_GET_TRANSFER, &arg);
 }
 
@@ -282,6 +304,12 @@ static void end_some(struct program *p, struct client *c)
 	}
 	if (what >= 0x80) {
 		get_into(p, c);
+		return;
+	}
+	if ((what & 3) == 3) {
+		arg.get_confirm = (struct pfs_get_confirm){.ticket = {ticket(p)}, .flags = what >> 2 & 1};
+		arg.call.deadline_ms = 1;
+		issue(p, c, PFS_IOC_GET_CONFIRM, &arg);
 		return;
 	}
 	if (what & 1) {

@@ -16,7 +16,7 @@ static const char *const texts[] = {
 	"\"dense\",\"planes\":[{\"name\":\"K\",\"bytes\":8192}]}]}",
 	"{\"version\":1,\"identity\":{\"model\":\"a\",\"revision\":\"r\",\"kv_dtype\":\"bf16\",\"execution\":\"e\",\"adapters\":"
 	"\"\",\"engine\":\"v\",\"hash\":\"h\",\"hash_seed\":\"0\",\"isolation\":\"t\"},\"world\":2,\"page_tokens\":16,\"memory\":"
-	"{\"floor\":1073741824},\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"every\":16,\"share_of_rank\":[0,1],\"planes\":"
+	"{\"floor\":1073741824},\"context\":131072,\"ladder\":{\"interval\":256},\"classes\":[{\"name\":\"kv\",\"kind\":\"dense\",\"every\":16,\"share_of_rank\":[0,1],\"planes\":"
 	"[{\"name\":\"L.K\",\"count\":36,\"bytes\":65536},{\"name\":\"L.V\",\"count\":36,\"bytes\":65536}]},{\"name\":\"w\","
 	"\"kind\":\"window\",\"sink\":1,\"last\":4,\"every\":32,\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"x\",\"bytes\":1}]}"
 	",{\"name\":\"st\",\"kind\":\"state\",\"share_of_rank\":[0,1],\"share_planes\":[[{\"name\":\"S\",\"bytes\":5000}],"
@@ -43,6 +43,7 @@ static void within_limits(const struct layout *l)
 	assert(l->classes >= 1 && l->classes <= LAYOUT_MAX_CLASSES);
 	assert(l->world >= 1 && l->world <= LAYOUT_MAX_WORLD);
 	assert(l->page_tokens >= 1 && l->page_tokens <= LAYOUT_MAX_PAGE_TOKENS);
+	assert(l->context <= LAYOUT_MAX_CONTEXT && l->interval <= LAYOUT_MAX_CONTEXT && l->interval % l->page_tokens == 0);
 	for (uint32_t c = 0; c < l->classes; c++) {
 		assert(l->class[c].shares >= 1 && l->class[c].shares <= LAYOUT_MAX_SHARES);
 		for (uint32_t s = 0; s < l->class[c].shares; s++) {

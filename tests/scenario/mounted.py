@@ -44,6 +44,11 @@ def alive(pid):
         return False
 
 
+def stopped(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def mounts_at(path):
     """Device minors of the mounts there, the topmost last."""
     with open("/proc/self/mountinfo", encoding="utf-8") as f:

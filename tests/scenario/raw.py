@@ -19,13 +19,15 @@ HELLO_ATTACH, HELLO_IMPORT = range(2)
 IMPORT_DROP = 1
 WAIT_PREWARM = 1
 ANSWERS = {NONE64: "none", NONE64 - 1: "exists", NONE64 - 2: "inflight", NONE64 - 3: "duplicate"}
-GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY = 1, 2, 4
+GROUP_ROOT, GROUP_WHOLE, GROUP_ROW_ONLY, GROUP_RUNG = 1, 2, 4, 8
 REMOVED, REMOVE_ABSENT, REMOVE_BUSY = range(3)
 PIN_DONE, PIN_ABSENT, PIN_NOROOM = range(3)
 PIN_RELEASE, PIN_ENDPOINTS = 1, 2
 BLOB_EXCLUSIVE, BLOB_ABORT, BLOB_END, BLOB_RELEASE = 1, 2, 1, 1
 BLOB_FOUND, BLOB_LOCKED, BLOB_RELEASED = 1, 2, 3
-OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED = range(7)
+OK, NOROOM, TOOBIG, COMMITTED, PENDING, LOST, ABORTED, NOPAGES = range(8)
+RANK_NONE = NONE32
+CONFIRM_FAILED = 1
 
 
 class Call(ctypes.Structure):
@@ -62,6 +64,7 @@ GetStart = struct_of("GetStart", ("handle", U64), ("keys_offset", U64), ("groups
 GetTransfer = struct_of("GetTransfer", ("handle", U64), ("plan", U64), ("boundary", U64), ("from_", U64), ("to", U64),
                         ("offsets_offset", U64), ("class_mask", U32), ("offsets_capacity", U32),
                         ("delivered_len", U64), ("values", U32), ("handle_ended", U32))
+GetConfirm = struct_of("GetConfirm", ("ticket", U8 * 16), ("flags", U32), ("reserved", U32), ("restored", U64))
 Import = struct_of("Import", ("import_", U64), ("flags", U32), ("token_ttl_ms", U32), ("token", U8 * 16))
 GetInto = struct_of("GetInto", ("handle", U64), ("boundary", U64), ("from_", U64), ("to", U64), ("import_", U64),
                     ("base", U64), ("stride", U64), ("blocks_offset", U64), ("state_base", U64),
@@ -103,7 +106,28 @@ OPERATIONS = {"ATTACH": (1, Attach), "SEGMENTS": (2, Segments), "SEGMENTS_ACK": 
               "RELEASE": (10, Release), "PROBE": (11, Probe), "STAT": (12, Stat), "LAST_ERROR": (13, LastError), "TOUCH": (17, Touch), "REMOVE": (18, Remove), "PIN": (19, Pin),
               "DRAIN": (22, Drain), "RESET": (23, Reset), "BLOB_PUT": (24, BlobPut), "BLOB_GET": (25, BlobGet),
               "BLOB_REMOVE": (26, BlobRemove), "BLOB_LOCK": (27, BlobLock),
-              "IMPORT": (15, Import), "GET_INTO": (28, GetInto), "SETTLE": (29, Settle)}
+              "IMPORT": (15, Import), "GET_CONFIRM": (16, GetConfirm), "GET_INTO": (28, GetInto), "SETTLE": (29, Settle)}
+
+
+def grown(kind, *fields):
+    """The second version of a struct."""
+    return type(kind.__name__ + "2", (ctypes.Structure,), {"_fields_": kind._fields_ + list(fields)})
+
+
+# Of these every other request is sent as it was built before they grew, unless it names what is new.
+GROWN = {"PUT_START": grown(PutStart, ("ticket", U8 * 16)),
+         "GET_START": grown(GetStart, ("candidates_offset", U64), ("wanted_offset", U64), ("prompt_len", U64), ("dense_len", U64),
+                            ("would_len", U64), ("room", U32), ("candidates_capacity", U32), ("wanted_capacity", U32),
+                            ("interval", U32)),
+         "GET_TRANSFER": grown(GetTransfer, ("candidate", U32), ("reserved", U32))}
+
+
+class Candidate(ctypes.Structure):
+    _fields_ = [("key", U8 * 32), ("consumed", U64), ("bytes", U64)]
+
+
+def ticket(number):
+    return (U8 * 16)(*number.to_bytes(16, "little"))
 
 
 class Group(ctypes.Structure):
@@ -176,6 +200,9 @@ class Client:
         if seq is None:
             self.seq += 1
             seq = self.seq
+        second = GROWN.get(name)
+        if second and (seq % 2 or any(not hasattr(kind, field) for field in fields)):
+            kind = second
         s = kind(call=Call(ctypes.sizeof(kind), call_flags, seq, 0, deadline_ms, 0))
         for k, v in fields.items():
             setattr(s, k, v)

@@ -70,6 +70,20 @@ def test_demo_prints_one_object(program, build, mountable):
     assert not glob.glob(os.path.join(build, "demo-disk-*"))
 
 
+@pytest.mark.limit(300)
+def test_the_hybrid_demo(program, build, mountable):
+    if build != os.path.join(ROOT, "build"):
+        pytest.skip("the demo uses build/")
+    program("prefixfsd")
+    answer = subprocess.run([os.path.join(ROOT, "tools/demo"), "--hybrid", "--json"], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    result = json.loads(answer.stdout)
+    assert result["restored"] == [0, 0, 960, 960]
+    f = result["funnel"]
+    assert f["dense_hit_tokens"] == f["hit_tokens"] + f["lost_to_checkpoint_tokens"] + f["lost_unrecoverable_tokens"] == 2880
+    assert (f["requests"], f["demands_recorded"], f["demands_kept"]) == (4, 1, 1)
+
+
 def gpu(program, *words):
     return subprocess.run([program("prefixfs"), "bench", "gpu", "--kernels", "ref", "--bytes", "16M"] + list(words),
                           capture_output=True, text=True, check=False)

@@ -43,7 +43,7 @@ def put_pages(c, plan, chain, pages, size):
 
 def put_rows(c, plan, first, count):
     keys = [key(900, first + i) for i in range(count)]
-    c.put_start(plan, [(None, 64, [k], {"flags": GROUP_ROW_ONLY, "class_mask": 2}) for k in keys], class_mask=2)
+    c.put_start(plan, [(None, 63, [k], {"flags": GROUP_ROW_ONLY, "class_mask": 2}) for k in keys], class_mask=2)
     refused = NOROOM in c.put_status
     for k, status, offset in zip(keys, c.put_status, c.put_answers):
         if status == OK and offset < NONE64 - 15:

@@ -63,7 +63,8 @@ def test_rows_make_checkpoints_where_there_are_states(daemon):
         put(c, 3, a[0], 128, [a[1]], class_mask=2, flags=4)  # a row in the middle of the first record
         assert links(d) == {name_of(320, b[-1]), name_of(128, a[1])}
         put(c, 4, a[-1], 192 + 17, [key(9)], class_mask=2, flags=4)  # inside a page that is not full
-        put(c, 5, a[-1], 192 + 64, [key(10)], class_mask=2, flags=4)  # at the end of a page that nobody put
+        c.put_start(5, [(a[-1], 192 + 64, [key(10)], {"class_mask": 2, "flags": 4})], class_mask=2, answers=1)
+        assert c.put_status == [7]  # NOPAGES: at the end of a page that nobody put
         assert links(d) == {name_of(320, b[-1]), name_of(128, a[1]), name_of(192 + 17, key(9))}
 
 

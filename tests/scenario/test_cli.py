@@ -306,13 +306,6 @@ def test_one_namespace_too_many_is_no_space(cli):
     cli("ns", "create", "n64", *SMALL)
 
 
-def test_every_layout_that_comes_along_is_taken(cli):
-    for name in sorted(os.listdir(os.path.join(ROOT, "tools/layouts"))):
-        cli("ns", "create", "x", "--layout", os.path.join(ROOT, "tools/layouts", name), "--plane-divisor", "256",
-            "--floor", "8M")
-        cli("ns", "remove", "x")
-
-
 def test_replay_checks_every_byte_then_probe_and_evict(cli):
     cli("ns", "create", "a", *SMALL)
     [result] = cli.json("replay", SESSIONS, "--ns", "a", "--requests", "60", "--clients", "2")

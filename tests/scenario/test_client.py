@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from mounted import stopped
+
 LAYOUT = {"version": 1, "memory": {"floor": 4 << 20, "blobs": {"bytes": 4 << 20}}, "identity": {"model": "threads"}, "world": 1, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [{"name": "p", "bytes": 4096}]}]}
 
@@ -64,11 +66,6 @@ def test_threads_share_a_session_and_a_small_call_buffer(program, mount, slower)
     assert out.returncode == 0 and result["wrong"] == 0 and result["lost"] == 0 and result["reattached"] == 0
     assert result["verified"] > 1000 and result["put"] > 10 and result["aborted"] > 0
     sessions_end(mount, slower)
-
-
-def stopped(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        return f.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def test_a_session_opens_though_the_daemon_dies_meanwhile(program, mount, slower):

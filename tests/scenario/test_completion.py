@@ -74,8 +74,8 @@ def test_options_of_the_daemon(complete, program):
     assert complete("mount --populate f") == ["false"]
 
 
-def test_layouts_orders_and_files(complete, tmp_path):
-    models = {re.sub(r"-tp\d+\.json$", "", name) for name in os.listdir(os.path.join(ROOT, "tools/layouts"))}
+def test_layouts_orders_and_files(complete, build, tmp_path):
+    models = {re.sub(r"-tp\d+\.json$", "", name) for name in os.listdir(os.path.join(build, "tools/layouts"))}
     assert set(complete("ns create x --model ")) == models
     assert set(complete("replay --model=Qwen3-N")) == {"Qwen3-Next-80B-A3B"}
     assert complete("replay trace --order l") == ["lookups"]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mounted import wait_for
+from mounted import stopped, wait_for
 from peers import transient, value_of
 from raw import COMMITTED, NONE64, WAIT_INFLIGHT, Client, key, name_of
 
@@ -116,11 +116,6 @@ def die_with_a_child(peer):
     pid = peer.hear()
     assert peer.wait() == 0
     return pid
-
-
-def stopped(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        return f.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 POINTS = ("open", "offered", "attached", "prepared", "writing", "partly committed", "handle", "get plan", "waiting",

@@ -15,7 +15,7 @@ import pytest
 
 import engine
 from engine import LAYOUT, LOST, PAGES, SIZES, Engine
-from mounted import alive, mounts_at, wait_for
+from mounted import alive, mounts_at, stopped, wait_for
 from peers import transient, value_of
 from raw import COMMITTED, OK, Client, errno_of, key
 from test_memory import cgroup
@@ -165,6 +165,17 @@ def loaded(engines, slower):
         assert e.hear(60 * slower) == "loaded"
 
 
+def end_unserved(engines, serving, slower):
+    """Between two requests, and with nobody serving: one that waits for an answer would only end with that."""
+    for e in engines:
+        e.kill(signal.SIGSTOP)
+    for e in engines:
+        wait_for(lambda e=e: stopped(e.pid), 20 * slower, "the stop")
+    os.kill(serving, signal.SIGSTOP)
+    for e in engines:
+        e.end()
+
+
 # ---- deaths ------------------------------------------------------------------------------------------------------------
 
 
@@ -220,8 +231,7 @@ def test_killed_while_it_settles(survives, peer, slower, rules, who):
     loaded(engines, slower)
     serving = d.serving()
     if who == "process":
-        os.kill(serving, signal.SIGSTOP)
-        engines[2].end()
+        end_unserved(engines[2:], serving, slower)
     os.kill(serving, signal.SIGKILL)
     if who == "client":
         assert kept_for(d, tell(engines[2:], "take_stock", slower)[0][3])
@@ -497,9 +507,7 @@ def test_one_that_ends_while_nobody_serves(survives, peer, slower):
     d, engines = begin(survives, peer, "")
     loaded(engines, slower)
     serving = d.serving()
-    os.kill(serving, signal.SIGSTOP)
-    for e in engines:
-        e.end()
+    end_unserved(engines, serving, slower)
     os.kill(serving, signal.SIGKILL)
     wait_for(lambda: d.serving() != serving, 20 * slower, "the next one")
     assert kept(d) == (0, 0) and d.stats()["slots_owed"] == "0"

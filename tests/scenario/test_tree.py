@@ -74,7 +74,7 @@ def test_layout_makes_a_namespace(daemon):
     assert "identity" in why or "world" in why or "missing" in why, why
     r = shell("cat > layout", ns, input=json.dumps(PLAIN_LAYOUT, indent=1) + "\n")
     assert r.returncode == 0, r
-    assert sorted(os.listdir(ns)) == ["checkpoints", "ctl", "layout", "pages", "records", "segment", "stats"]
+    assert sorted(os.listdir(ns)) == ["checkpoints", "ctl", "funnel", "layout", "pages", "records", "segment", "stats"]
     text = d.read("ns/x/layout")
     assert json.loads(text)["identity"]["model"] == "test/plain"
     assert os.stat(d.path("ns/x/layout")).st_size == len(text)
@@ -218,7 +218,7 @@ def test_row_and_absent_values(daemon):
         for offset, value in zip(c.put_answers, (b"a" * 8192, b"b" * 8192, b"s" * 5000)):
             c.segment[offset:offset + len(value)] = value
         c.put_end("PUT_COMMIT", 1)
-        c.put_start(2, [(None, 64, [key(8, 0)], {"class_mask": 2, "flags": 4})], class_mask=2, answers=1)
+        c.put_start(2, [(None, 40, [key(8, 0)], {"class_mask": 2, "flags": 4})], class_mask=2, answers=1)
         row_only = c.put_status
         offset = c.put_answers[0]
         c.segment[offset:offset + 5000] = b"t" * 5000
@@ -227,7 +227,7 @@ def test_row_and_absent_values(daemon):
     record = name_of(128, keys[-1])
     with open(d.path("ns/x/records", record, "row"), "rb") as f:
         assert f.read() == b"s" * 5000 + bytes(8192 - 5000)
-    other = name_of(64, key(8, 0))
+    other = name_of(40, key(8, 0))
     assert os.stat(d.path("ns/x/records", other, "pages")).st_size == 0
     with open(d.path("ns/x/records", other, "row"), "rb") as f:
         assert f.read(5000) == b"t" * 5000

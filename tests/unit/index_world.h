@@ -27,6 +27,10 @@
 #define CLASS_STATE1 \
 	"{\"name\":\"s1\",\"kind\":\"state\",\"share_of_rank\":[0,0],\"planes\":[{\"name\":\"s\",\"bytes\":64}]}"
 
+#define CLASS_WIN2 \
+	"{\"name\":\"near\",\"kind\":\"window\",\"sink\":1,\"last\":1,\"planes\":[{\"name\":\"w\",\"bytes\":64}]}"
+
+#define LAYOUT_WINDOWS LAYOUT_HEAD CLASS_WIN2 "," CLASS_WIN "," CLASS_STATE1 "]}"
 #define LAYOUT_PLAIN LAYOUT_HEAD CLASS_KV "]}"
 #define LAYOUT_ROWS LAYOUT_HEAD CLASS_KV2 "," CLASS_STATE "]}"
 #define LAYOUT_MANY LAYOUT_HEAD CLASS_KV "," CLASS_WIN "," CLASS_STATE "," CLASS_STATE1 "]}"

@@ -133,7 +133,10 @@ static inline uint32_t store_row(struct session *s, uint64_t chain, uint32_t pag
 	uint64_t plan = next_plan++, payload = s->space->layout->class[1].share[0].payload_bytes;
 	struct key key = fixture_key(chain, page);
 	struct put_group group = {
-		.consumed = (uint64_t)(page + 1) * FIXTURE_PAGE, .keys = 1, .class_mask = ROW, .flags = PUT_ROW_ONLY | PUT_ROOT,
+		.consumed = (uint64_t)(page + 1) * FIXTURE_PAGE - 1, /* within a page: it needs none */
+		.keys = 1,
+		.class_mask = ROW,
+		.flags = PUT_ROW_ONLY | PUT_ROOT,
 	};
 
 	assert_int_equal(put_run(s, plan, &group, 1, &key, 1, ROW, &put_result), 0);

@@ -19,7 +19,7 @@ static const unsigned long requests[] = {PFS_IOC_ATTACH, PFS_IOC_SEGMENTS, PFS_I
 	PFS_IOC_RELEASE, PFS_IOC_PROBE, PFS_IOC_STAT, PFS_IOC_LAST_ERROR, PFS_IOC_EMPTY, PFS_IOC_TOUCH,
 	PFS_IOC_REMOVE, PFS_IOC_PIN, PFS_IOC_DRAIN, PFS_IOC_RESET, PFS_IOC_BLOB_PUT, PFS_IOC_BLOB_GET, PFS_IOC_BLOB_REMOVE,
 	PFS_IOC_BLOB_LOCK, PFS_IOC_IMPORT,
-	PFS_IOC_GET_INTO};
+	PFS_IOC_GET_INTO, PFS_IOC_GET_CONFIRM};
 
 #define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -90,6 +90,18 @@ static void places(void **state)
 	assert_int_equal(_IOC_NR(PFS_IOC_DRAIN), 22);
 	assert_int_equal(_IOC_NR(PFS_IOC_RESET), 23);
 	assert_int_equal(sizeof(struct pfs_welcome), 128);
+	/* where the second version of a struct begins */
+	assert_int_equal(offsetof(struct pfs_put_start, ticket), PFS_BYTES_PUT_START_1);
+	assert_int_equal(sizeof(struct pfs_put_start), 120);
+	assert_int_equal(offsetof(struct pfs_get_start, candidates_offset), PFS_BYTES_GET_START_1);
+	assert_int_equal(offsetof(struct pfs_get_start, interval), 316);
+	assert_int_equal(sizeof(struct pfs_get_start), 320);
+	assert_int_equal(offsetof(struct pfs_get_transfer, candidate), PFS_BYTES_GET_TRANSFER_1);
+	assert_int_equal(sizeof(struct pfs_get_transfer), 112);
+	assert_int_equal(sizeof(struct pfs_get_confirm), 64);
+	assert_int_equal(offsetof(struct pfs_get_confirm, restored), 56);
+	assert_int_equal(_IOC_NR(PFS_IOC_GET_CONFIRM), 16);
+	assert_int_equal(sizeof(struct pfs_candidate), 48);
 }
 
 int main(void)

@@ -322,7 +322,7 @@ static void requests_refused_at_once(void **state)
 	put.class_mask = 0;
 	assert_int_equal(pfs_put_start(s, &put, &put_ret), -EINVAL);
 	put.class_mask = 1;
-	put.reserved[4] = 1;
+	put.reserved[0] = 1;
 	assert_int_equal(pfs_put_start(s, &put, &put_ret), -EINVAL);
 	put.key_count = PFS_MAX_KEYS + 1;
 	assert_int_equal(pfs_put_start(s, &put, &put_ret), -E2BIG);

@@ -66,7 +66,7 @@ struct model {
 	uint32_t quarantined[VALUES], quarantined_n;
 	struct index_sink sink;
 	uint32_t last_freed[VALUES], last_freed_n;
-	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, moved, by_key[3];
+	uint64_t evicted, rows_evicted, removed, emptied, commits, aborts, rebuilds, wholes, hollows, held, resets, retired, moved, by_key[3], olds, halves;
 };
 
 static uint32_t rnd(struct model *m, uint32_t n)
@@ -143,9 +143,46 @@ static bool node_complete(const struct model *m, uint32_t node, uint32_t mask, b
 	return any;
 }
 
+/* Bit c: page class c is complete at @node, or has no value there. */
+static uint32_t node_classes(const struct model *m, uint32_t node)
+{
+	const struct layout *l = m->w.layout;
+	uint32_t classes = 0;
+
+	for (uint32_t c = 0; c < l->classes; c++)
+		if (!layout_is_row(l, c) && (node_complete(m, node, 1u << c, false) || !layout_has_value(l, c, m->nodes[node].consumed)))
+			classes |= 1u << c;
+	return classes;
+}
+
+static void compare_hit(struct model *m, uint32_t node, uint32_t mask, bool rows, const struct index_hit *hit)
+{
+	uint32_t pages = m->w.layout->dense_mask | m->w.layout->window_mask;
+	uint32_t row = index_find_row(m->w.index, &m->nodes[node].key, mask);
+
+	assert_int_equal(hit->present, node_has(m, node, false, true));
+	assert_int_equal(hit->complete, node_complete(m, node, mask, false));
+	assert_int_equal(hit->classes & pages, hit->record == INDEX_NONE || !pages ? 0 :
+		m->w.layout->page_columns == 1 && !hit->present ? 0 : node_classes(m, node));
+	if (node_has(m, node, false, false))
+		assert_int_not_equal(hit->record, INDEX_NONE);
+	if (hit->record != INDEX_NONE)
+		assert_int_equal(index_consumed(m->w.index, hit->record, hit->page), m->nodes[node].consumed);
+	if (hit->entry != INDEX_NONE) {
+		assert_int_equal(m->values[hit->entry].node, node);
+		assert_false(m->values[hit->entry].hidden);
+	}
+	assert_int_equal(row != INDEX_NONE, node_complete(m, node, mask, true));
+	if (rows && (hit->record != INDEX_NONE || row == INDEX_NONE || !index_record(m->w.index, row)->pages))
+		assert_int_equal(hit->row, row);
+	else if (!rows)
+		assert_int_equal(hit->row, INDEX_NONE);
+}
+
 static void compare_all(struct model *m)
 {
 	uint32_t mask = 1 + rnd(m, (1u << m->w.layout->classes) - 1);
+	bool rows = rnd(m, 2);
 
 	for (uint32_t first = 0; first < NODES; first += INDEX_STEP_KEYS) {
 		struct key keys[INDEX_STEP_KEYS];
@@ -156,24 +193,10 @@ static void compare_all(struct model *m)
 		for (uint32_t i = 0; i < n; i++)
 			keys[i] = m->nodes[first + i].key;
 		index_prefetch(m->w.index, keys, n, hashes);
-		index_lookup_hashed(m->w.index, keys, hashes, n, mask, hits);
-		for (uint32_t i = 0; i < n; i++) {
-			uint32_t node = first + i;
-
-			assert_int_equal(hits[i].present, node_has(m, node, false, true));
-			assert_int_equal(hits[i].complete, node_complete(m, node, mask, false));
-			if (node_has(m, node, false, false))
-				assert_int_not_equal(hits[i].record, INDEX_NONE);
-			if (hits[i].record != INDEX_NONE)
-				assert_int_equal(index_consumed(m->w.index, hits[i].record, hits[i].page),
-					m->nodes[node].consumed);
-			if (hits[i].entry != INDEX_NONE) {
-				assert_int_equal(m->values[hits[i].entry].node, node);
-				assert_false(m->values[hits[i].entry].hidden);
-			}
-			assert_int_equal(index_find_row(m->w.index, &keys[i], mask) != INDEX_NONE,
-				node_complete(m, node, mask, true));
-		}
+		index_prefetch_rows(m->w.index, hashes, n);
+		index_lookup_hashed(m->w.index, keys, hashes, n, mask, rows, hits);
+		for (uint32_t i = 0; i < n; i++)
+			compare_hit(m, first + i, mask, rows, &hits[i]);
 	}
 	for (uint32_t e = 0; e < m->n_values; e++) {
 		const struct value *v = &m->values[e];
@@ -570,6 +593,108 @@ static void judge(struct model *m, bool row_only)
 	}
 }
 
+/* Is the value of @entry old, by the words of docs/ranks-and-classes.md? */
+static bool is_old(const struct model *m, uint32_t entry)
+{
+	const struct entry *e = &m->w.tables.entries[entry];
+	const struct value_class *class = &m->w.layout->class[e->class_index];
+	const struct record *r = &m->w.index->records[e->record];
+	uint64_t every = (uint64_t)class->every_pages * 16, start = m->w.tables.records[e->record].start;
+
+	if (!m->values[entry].there || m->values[entry].hidden || class->kind != VALUE_WINDOW || r->state != RECORD_LIVE || r->pins ||
+		r->unsettled || r->flags & (RECORD_FLAG_HELD | RECORD_FLAG_WHOLE) || r->children > 64)
+		return false;
+	uint64_t value = (start + (e->page + 1ull) * 16) / every, last = (start + r->pages * 16ull) / every;
+	bool kept = value <= class->sink || value + class->last > last;
+
+	for (uint32_t c = r->child; c != INDEX_NONE; c = m->w.index->records[c].next) {
+		last = (start + (m->w.index->records[c].parent_page + 1ull) * 16) / every;
+		kept |= value <= last && value + class->last > last;
+	}
+	return !kept;
+}
+
+/* What goes was old, all shares of it; and when nothing does nothing is. */
+static void evict_olds(struct model *m)
+{
+	bool (*accept)(void *, uint32_t) = rnd(m, 4) ? NULL : refuse_odd, old[VALUES], any = false;
+	uint32_t c = rnd(m, m->w.layout->classes), calls = 0;
+	int r;
+
+	if (!(m->w.layout->window_mask >> c & 1))
+		return;
+	for (uint32_t e = 0; e < m->n_values; e++) {
+		old[e] = is_old(m, e) && m->w.tables.entries[e].class_index == c;
+		any |= old[e];
+	}
+	m->last_freed_n = 0;
+	do
+		r = index_evict_old(m->w.index, c, accept, m, &m->sink);
+	while (r == INDEX_E_MORE && ++calls < 1000);
+	assert_true(calls < 1000);
+	assert_int_equal(r == 0, m->last_freed_n > 0);
+	for (uint32_t i = 0; i < m->last_freed_n; i++) {
+		const struct value *v = &m->values[m->last_freed[i]];
+
+		assert_true(old[m->last_freed[i]] && v->committed);
+		assert_int_equal(v->node, m->values[m->last_freed[0]].node);
+		for (uint32_t s = 0; s < m->w.layout->class[c].shares; s++)
+			assert_null(find_value(m, v->node, false, layout_column(m->w.layout, c, s)));
+	}
+	if (!accept)
+		assert_int_equal(r == 0, any);
+	m->olds += m->last_freed_n;
+}
+
+/* What is half there goes, unless somebody writes it or holds the record; nothing else does. */
+static void drop_half(struct model *m)
+{
+	uint32_t entry = rnd(m, m->n_values), values, halves = 0, left = 0;
+	const struct entry *e = &m->w.tables.entries[entry];
+	const struct layout *l = m->w.layout;
+
+	if (!m->values[entry].there || m->values[entry].hidden || e->state != ENTRY_VALUE)
+		return;
+	uint32_t record = e->record, node = m->values[entry].node;
+	uint16_t page = e->page;
+	const struct record *r = index_record(m->w.index, record);
+	bool busy = r->state != RECORD_LIVE || r->pins || r->flags & RECORD_FLAG_HELD, whole = r->flags & RECORD_FLAG_WHOLE;
+
+	for (uint32_t c = 0; c < l->classes; c++) {
+		uint32_t committed = 0, there = 0;
+
+		if (layout_is_row(l, c) != (page == INDEX_PAGE_ROW))
+			continue;
+		for (uint32_t s = 0; s < l->class[c].shares; s++) {
+			const struct value *v = find_value(m, node, page == INDEX_PAGE_ROW, layout_column(l, c, s));
+
+			committed += v && v->committed;
+			there += v && (!v->committed || m->w.tables.entries[v - m->values].group) ? 100 : v != NULL;
+		}
+		if (!committed || committed == l->class[c].shares)
+			continue;
+		halves |= 1u << c;
+		left |= (uint32_t)(busy || there >= 100) << c;
+	}
+	assert_int_equal(index_half(m->w.index, record, page), halves);
+	m->last_freed_n = 0;
+	enum index_removal got = index_drop_half(m->w.index, record, page, &m->sink, &values);
+
+	assert_int_equal(values, m->last_freed_n);
+	m->halves += values;
+	if (whole && halves && !busy) {
+		assert_true(got == INDEX_REMOVED || (got == INDEX_BUSY && !values));
+		return;
+	}
+	assert_int_equal(got, !halves ? INDEX_ABSENT : left ? INDEX_BUSY : INDEX_REMOVED);
+	for (uint32_t i = 0; i < m->last_freed_n; i++) {
+		const struct value *v = &m->values[m->last_freed[i]];
+		uint32_t c = m->w.tables.entries[m->last_freed[i]].class_index;
+
+		assert_true(v->node == node && (halves & ~left) >> c & 1);
+	}
+}
+
 static void evict(struct model *m)
 {
 	bool (*accept)(void *, uint32_t) = rnd(m, 4) ? NULL : refuse_odd;
@@ -854,6 +979,10 @@ static void step(struct model *m)
 	case 13:
 		if (rnd(m, 3) == 0)
 			evict_named(m);
+		if (rnd(m, 2))
+			evict_olds(m);
+		if (rnd(m, 2))
+			drop_half(m);
 		break;
 	case 14:
 		if (rnd(m, 2))
@@ -952,13 +1081,14 @@ static void run(const char *layout, uint32_t values, uint32_t hollow, uint64_t s
 	drain(m);
 	fprintf(stderr,
 		"  %llu commits, %llu aborts, %llu evicted, %llu rows, %llu removed, %llu emptied, %llu rings, %llu held, hollow up to %llu, "
-		"%llu moved, %llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy\n",
+		"%llu moved, %llu rebuilds, %llu resets, %llu retired, by key %llu removed %llu absent %llu busy, "
+		"%llu old, %llu half there\n",
 		(unsigned long long)m->commits, (unsigned long long)m->aborts, (unsigned long long)m->evicted,
 		(unsigned long long)m->rows_evicted, (unsigned long long)m->removed, (unsigned long long)m->emptied,
 		(unsigned long long)m->wholes, (unsigned long long)m->held, (unsigned long long)m->hollows,
 		(unsigned long long)m->moved, (unsigned long long)m->rebuilds, (unsigned long long)m->resets, (unsigned long long)m->retired,
 		(unsigned long long)m->by_key[INDEX_REMOVED], (unsigned long long)m->by_key[INDEX_ABSENT],
-		(unsigned long long)m->by_key[INDEX_BUSY]);
+		(unsigned long long)m->by_key[INDEX_BUSY], (unsigned long long)m->olds, (unsigned long long)m->halves);
 	world_deinit(&m->w);
 	free(m);
 }
@@ -984,6 +1114,13 @@ static void test_many(void **state)
 	run(LAYOUT_MANY, 500, 0, given_seed + 5);
 }
 
+static void test_windows(void **state)
+{
+	(void)state;
+	run(LAYOUT_WINDOWS, 700, 40, given_seed + 6);
+	run(LAYOUT_WINDOWS, 500, 0, given_seed + 7);
+}
+
 /* Taken up from the tables with its group committed, a record is LIVE with its first settled value: its twin joins it then. */
 static void test_a_twin_joins_what_is_half_settled(void **state)
 {
@@ -997,6 +1134,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_windows),
 		cmocka_unit_test(test_a_twin_joins_what_is_half_settled),
 	};
 

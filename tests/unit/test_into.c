@@ -14,6 +14,7 @@
 #include "store/get_private.h"
 
 #define KV_ROW WORLD_KV "," CLASS_STATE
+#define KV_LONG "{\"name\":\"kv\",\"kind\":\"dense\",\"every\":128,\"planes\":[{\"name\":\"k\",\"bytes\":16384}]}"
 #define KV_IX CLASS_KV "," CLASS_IX
 #define MEMORY (16ull << 20)
 #define PAGES 100u
@@ -540,6 +541,34 @@ static void a_damaged_value_cuts(void **state)
 	end(w, s, fd);
 }
 
+/* Values of two pages: what is before the failure ends with one. */
+static void a_damaged_long_value_cuts(void **state)
+{
+	struct tier_world *w = &world;
+	struct get_start start = { .no_ahead = true };
+	struct get_into call;
+	struct why why = WHY_INIT;
+
+	world_open(w, KV_LONG, MEMORY);
+	struct session *s = fixture_session(&w->f, 0);
+	int fd = file_of(&w->f, s, 1, PAGES * WORLD_VALUE);
+
+	world_put(w, s, 1, 1, 0, PAGES, false);
+	world_to_disk(w);
+	spoil(w, 1, 37);
+	assert_int_equal(get_chain(s, 1, 1, PAGES, 0, &start, &why), 0);
+	into_of(&call, s, 1, PAGES, 0, PAGES);
+	into_well(&call);
+	assert_int_equal(call.transfer.delivered_len, 36 * FIXTURE_PAGE);
+	assert_int_equal(call.transfer.values, 18);
+	assert_int_equal(call.transfer.bytes, 18 * WORLD_VALUE);
+	into_of(&call, s, 1, PAGES, 36, PAGES);
+	into_well(&call);
+	assert_int_equal(call.transfer.delivered_len, 36 * FIXTURE_PAGE);
+	assert_true(call.transfer.handle_ended);
+	end(w, s, fd);
+}
+
 static void without_the_row_nothing(void **state)
 {
 	struct tier_world *w = &world;
@@ -737,6 +766,7 @@ int main(void)
 		cmocka_unit_test(from_both),
 		cmocka_unit_test(longer_than_the_windows),
 		cmocka_unit_test(a_damaged_value_cuts),
+		cmocka_unit_test(a_damaged_long_value_cuts),
 		cmocka_unit_test(without_the_row_nothing),
 		cmocka_unit_test(the_disk_errs),
 		cmocka_unit_test(the_memory_goes),

@@ -114,6 +114,38 @@ static void test_identity(void **state)
 	layout_free(&d);
 }
 
+/* Members that say nothing about what the values are. */
+static void test_ladder(void **state)
+{
+	struct layout *plain = parse(WITH_CLASSES(KV));
+	struct layout *odd = parse("{\"version\":1," IDENTITY ",\"world\":2,\"page_tokens\":48,\"classes\":[" KV "]}");
+	struct layout *given = parse("{\"version\":1," IDENTITY ",\"world\":2,\"page_tokens\":64,\"context\":131072,"
+				     "\"ladder\":{\"interval\":256},\"classes\":[" KV "]}");
+	struct layout *none = parse("{\"version\":1," IDENTITY ",\"world\":2,\"page_tokens\":64,"
+				    "\"ladder\":{\"interval\":0},\"classes\":[" KV "]}");
+	struct layout *again = parse(given->json);
+
+	(void)state;
+	assert_int_equal(plain->interval, 8192);
+	assert_int_equal(plain->context, 0);
+	assert_int_equal(odd->interval, 8208);
+	assert_int_equal(given->interval, 256);
+	assert_int_equal(given->context, 131072);
+	assert_int_equal(none->interval, 0);
+	assert_memory_equal(plain->fingerprint, given->fingerprint, 16);
+	assert_memory_equal(plain->fingerprint, none->fingerprint, 16);
+	assert_memory_equal(plain->identity, given->identity, 32);
+	assert_string_equal(given->json, again->json);
+	assert_int_equal(again->interval, 256);
+	assert_int_equal(again->context, 131072);
+	assert_true(plain->shared && plain->dense_mask == 1 && !plain->window_mask && !plain->state_mask);
+	layout_free(&plain);
+	layout_free(&odd);
+	layout_free(&given);
+	layout_free(&none);
+	layout_free(&again);
+}
+
 static const struct {
 	const char *text, *sentence;
 } bad[] = {
@@ -148,6 +180,20 @@ static const struct {
 		"memory.floor is -1; it must be from 0 to 9223372036854775807"},
 	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"memory\":{\"roof\":1}}",
 		"memory.roof is no member of a layout"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":1,\"context\":0}",
+		"context is 0; it must be from 1 to 1099511627776"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":64,\"ladder\":{\"interval\":100}}",
+		"ladder.interval is 100; it must be 0 or a multiple of page_tokens, 64"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":64,\"ladder\":8192}",
+		"ladder is an integer; it must be an object"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":64,\"ladder\":{\"step\":64}}",
+		"ladder.step is no member of a layout"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":64,\"context\":131072,\"classes\":[" KV
+	 ",{\"name\":\"w\",\"kind\":\"window\",\"sink\":4,\"last\":4096," PLANES "}]}",
+		"classes[1]: sink 4 and last 4096 values of 64 tokens are 262400, over context, 131072"},
+	{"{\"version\":1," IDENTITY ",\"world\":1,\"page_tokens\":64,\"context\":131072,\"classes\":["
+	 "{\"name\":\"w\",\"kind\":\"window\",\"every\":4294967296,\"sink\":4294967295,\"last\":4294967295," PLANES "}]}",
+		"classes[0]: sink 4294967295 and last 4294967295 values of 4294967296 tokens are 18446744073709551615, over context"},
 	{WITH_CLASSES(""), "classes has 0 elements; it must have from 1 to 16"},
 	{WITH_CLASSES(KV "," KV), "classes[0].name and classes[1].name are both \"kv\""},
 	{WITH_CLASSES("1"), "classes[0] is an integer; it must be an object"},
@@ -247,6 +293,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
 		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_ladder),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_size),
 		cmocka_unit_test(test_prefixes),

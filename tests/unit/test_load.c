@@ -11,6 +11,8 @@
 #include "store/viewed.h"
 
 #define KV_ROW WORLD_KV "," CLASS_STATE
+#define KV_LONG "{\"name\":\"kv\",\"kind\":\"dense\",\"every\":128,\"planes\":[{\"name\":\"k\",\"bytes\":16384}]}"
+#define KV_WINDOW WORLD_KV ",{\"name\":\"sw\",\"kind\":\"window\",\"last\":2,\"sink\":0,\"planes\":[{\"name\":\"k\",\"bytes\":10000}]}"
 #define MEMORY (16ull << 20)
 #define PAGES 100u
 
@@ -53,6 +55,14 @@ static void release(struct session *s, uint64_t plan)
 
 	if (get_release(s, plan, &why))
 		fail_msg("release: %s", why.text);
+}
+
+/* Nothing was delivered: there is no plan. */
+static void no_plan(struct session *s, uint64_t plan)
+{
+	struct why why = WHY_INIT;
+
+	assert_int_equal(get_release(s, plan, &why), -ENOENT);
 }
 
 static void comes_back(void **state)
@@ -242,7 +252,7 @@ static void a_failure_is_one_miss(void **state)
 	assert_int_equal(call.values, 0);
 	assert_true(call.handle_ended);
 	release(s, 2);
-	release(s, 3);
+	no_plan(s, 3);
 	world_await_loads(w);
 	assert_int_equal(fixture_report(&w->f).stats.loads_failed, 1);
 	assert_int_equal(atomic_load(&w->corrupt), 1);
@@ -253,6 +263,116 @@ static void a_failure_is_one_miss(void **state)
 	world_get(s, 4, 1, PAGES, &start);
 	assert_int_equal(start.raw_prefix_hit_len, 37 * FIXTURE_PAGE);
 	assert_int_equal(get_cancel(s, 4, &why), 0);
+	end(w, s, NULL);
+}
+
+/* Values of two pages: a boundary is the end of one, and the page that a failure leaves half a value with is none. */
+static void a_failure_within_a_long_value(void **state)
+{
+	struct tier_world *w = &world;
+	struct get_transfer call;
+	struct get_start start;
+	struct why why = WHY_INIT;
+
+	world_open(w, KV_LONG, MEMORY);
+	struct session *s = fixture_session(&w->f, 0);
+
+	world_put(w, s, 1, 1, 0, PAGES, false);
+	world_to_disk(w);
+	spoil(w, 1, 37); /* the one of pages 36 and 37 */
+	world_get(s, 1, 1, PAGES, &start);
+	transfer_of(&call, s, 1, 2, PAGES, 0, PAGES, offsets, PAGES);
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 36 * FIXTURE_PAGE);
+	assert_int_equal(call.values, 18);
+	assert_false(call.handle_ended);
+	transfer_of(&call, s, 1, 3, PAGES, 36, PAGES, offsets, PAGES);
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 36 * FIXTURE_PAGE);
+	assert_true(call.handle_ended);
+	no_plan(s, 3);
+	release(s, 2);
+	end(w, s, NULL);
+}
+
+/* With a window what came before the failure is part of a shorter boundary's needs: that boundary is asked for again, from its window on. */
+static void a_failure_before_a_window(void **state)
+{
+	struct tier_world *w = &world;
+	static struct put_result r;
+	struct get_transfer call;
+	struct get_start start;
+	struct why why = WHY_INIT;
+
+	world_open(w, KV_WINDOW, MEMORY);
+	struct session *s = fixture_session(&w->f, 0);
+
+	assert_int_equal(put_chain(s, 1, 1, 0, PAGES, 3, 0, &r), 0);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		world_write(w, r.answers[i], WORLD_VALUE, 1, i);
+		world_write(w, r.answers[PAGES + i], 10000, 2, i);
+	}
+	commit_all(s, 1, 1);
+	world_to_disk(w);
+	spoil(w, 1, 37);
+	world_get(s, 1, 1, PAGES, &start);
+	transfer_of(&call, s, 1, 2, PAGES, 0, PAGES, offsets, 2 * PAGES);
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 37 * FIXTURE_PAGE);
+	assert_int_equal(call.values, 37);
+	check_pages(w, offsets, 1, 0, 37);
+	for (uint32_t i = 0; i < PAGES; i++)
+		assert_true(offsets[PAGES + i] == PUT_ANSWER_NONE);
+	assert_int_equal(get_cancel(s, 1, &why), 0);
+	world_get(s, 3, 1, PAGES, &start);
+	assert_int_equal(start.transferable_len, 37 * FIXTURE_PAGE);
+	transfer_of(&call, s, 3, 4, 37, 35, 37, others, 4);
+	call.class_mask = 2;
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 37 * FIXTURE_PAGE);
+	assert_true(call.handle_ended);
+	for (uint32_t i = 0; i < 2; i++)
+		world_check(w, others[i], 10000, 2, 35 + i);
+	release(s, 2);
+	release(s, 4);
+	end(w, s, NULL);
+}
+
+/* Rows stand at 20 and at the end: pages behind 20 are of no use without the last one, at 100. */
+static void a_failure_between_rows(void **state)
+{
+	struct tier_world *w = &world;
+	struct get_transfer call;
+	struct get_start start;
+	struct why why = WHY_INIT;
+
+	world_open(w, KV_ROW, MEMORY);
+	struct session *s = fixture_session(&w->f, 0);
+
+	world_put(w, s, 1, 1, 0, 20, true);
+	world_get(s, 9, 1, 20, &start); /* somebody resumes there: it stays when the next one is put */
+	assert_int_equal(get_cancel(s, 9, &why), 0);
+	world_put(w, s, 2, 1, 20, PAGES - 20, true);
+	world_to_disk(w);
+	spoil(w, 1, 37);
+	world_get(s, 10, 1, PAGES, &start);
+	assert_int_equal(start.transferable_len, PAGES * FIXTURE_PAGE);
+	transfer_of(&call, s, 10, 11, PAGES, 0, 10, offsets, 2 * PAGES); /* all of it is there */
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 10 * FIXTURE_PAGE);
+	transfer_of(&call, s, 10, 12, PAGES, 10, PAGES, others, 2 * PAGES);
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 20 * FIXTURE_PAGE);
+	assert_int_equal(call.values, 10);
+	check_pages(w, others, 1, 10, 20);
+	assert_true(others[PAGES - 10] == PUT_ANSWER_NONE); /* the row */
+	transfer_of(&call, s, 10, 13, PAGES, 20, PAGES, offsets, 2 * PAGES);
+	assert_int_equal(transfer_all(&call, &why), 0);
+	assert_int_equal(call.delivered_len, 20 * FIXTURE_PAGE);
+	assert_true(call.handle_ended);
+	no_plan(s, 13);
+	release(s, 11);
+	release(s, 12);
 	end(w, s, NULL);
 }
 
@@ -314,7 +434,7 @@ static void without_the_row_nothing(void **state)
 	assert_int_equal(transfer_all(&call, &why), 0);
 	assert_int_equal(call.delivered_len, 0);
 	assert_true(call.handle_ended);
-	release(s, 2);
+	no_plan(s, 2);
 	assert_int_equal(world_holds(w), 0);
 	assert_int_equal(fixture_report(&w->f).stats.loads_failed, 1);
 	world_get(s, 3, 1, PAGES, &start);
@@ -358,7 +478,7 @@ static void the_disk_errs_always(void **state)
 	assert_int_equal(transfer_all(&call, &why), 0);
 	assert_int_equal(call.delivered_len, 0);
 	assert_true(call.handle_ended);
-	release(s, 2);
+	no_plan(s, 2);
 	world_await_loads(w);
 	struct space_report r = fixture_report(&w->f);
 
@@ -732,6 +852,9 @@ int main(void)
 		cmocka_unit_test(two_read_once),
 		cmocka_unit_test(the_last_wanter_cancels),
 		cmocka_unit_test(a_failure_is_one_miss),
+		cmocka_unit_test(a_failure_within_a_long_value),
+		cmocka_unit_test(a_failure_before_a_window),
+		cmocka_unit_test(a_failure_between_rows),
 		cmocka_unit_test(a_file_is_damaged),
 		cmocka_unit_test(without_the_row_nothing),
 		cmocka_unit_test(the_disk_errs_once),

@@ -186,7 +186,7 @@ static void begin_put(struct place *p, struct client *c, struct held_put *h)
 			keys[i] = fixture_key(h->chain, h->from + i);
 			groups[i] = (struct put_group){
 				.parent = fixture_key(h->chain, h->from + i - 1),
-				.consumed = (uint64_t)(h->from + i + 1) * FIXTURE_PAGE,
+				.consumed = (uint64_t)(h->from + i + 1) * FIXTURE_PAGE - 1, /* within a page: it needs none */
 				.keys = 1,
 				.class_mask = ROW,
 				.flags = PUT_ROW_ONLY,

@@ -536,6 +536,45 @@ static void test_rows(void **state)
 	world_close(w);
 }
 
+/* What another rank has yet to put its share of is not written, what is whole is. */
+static void test_half_there(void **state)
+{
+	static const struct world_options two = {
+		.classes = CLASS_KV, .memory = 16 * MIB, .floor = 16 * MIB, .disk = 256 * MIB, .only = true, .world = 2,
+	};
+
+	(void)state;
+	world_open(w, &two);
+	struct session *other = fixture_session(&w->f, 1);
+
+	for (uint64_t chain = 1; chain <= 2; chain++) {
+		assert_int_equal(put_chain(w->s, ++w->plan, chain, 0, 4, 1, 0, &w->r), 0);
+		commit_all(w->s, w->plan, 1);
+	}
+	assert_int_equal(put_chain(other, 1, 2, 0, 4, 1, 0, &w->r), 0);
+	commit_all(other, 1, 1);
+	mover_ask(w->f.host);
+	world_await(w, w->t->disk_files == 1 && !w->t->writes);
+	world_lock(w);
+	assert_int_equal(tiering_file(w->t, world_record(w, 1, 3))->id, 0);
+	assert_int_not_equal(tiering_file(w->t, world_record(w, 2, 3))->id, 0);
+	world_unlock(w);
+	assert_int_equal(put_chain(other, 2, 1, 0, 4, 1, 0, &w->r), 0);
+	commit_all(other, 2, 1);
+	mover_ask(w->f.host);
+	world_await(w, w->t->disk_files == 2 && !w->t->writes);
+	/* Who drains has no time for it. */
+	assert_int_equal(put_chain(w->s, ++w->plan, 3, 0, 4, 1, 0, &w->r), 0);
+	commit_all(w->s, w->plan, 1);
+	world_drain(w);
+	world_lock(w);
+	assert_int_equal(w->t->disk_files, 3);
+	world_unlock(w);
+	session_release(other);
+	session_unref(&other);
+	world_close(w);
+}
+
 /* A row that joins the record later is dirty, and has its file written anew. */
 static void test_row_joins(void **state)
 {
@@ -568,7 +607,23 @@ static void test_row_joins(void **state)
 	world_close(w);
 }
 
-/* A row whose record was made before its pages: the two become one, with one file. */
+/* Lets the last page of a chain go, by its key. */
+static void remove_page(uint64_t chain, uint64_t page)
+{
+	struct key key = fixture_key(chain, page);
+	struct index_sink sink;
+	uint32_t values;
+	uint64_t hash;
+
+	index_prefetch(w->f.space->index, &key, 1, &hash);
+	world_lock(w);
+	sink = space_sink(w->f.space);
+	assert_int_equal(index_remove(w->f.space->index, &key, hash, 1, &sink, &values), INDEX_REMOVED);
+	assert_int_equal(values, 1);
+	world_unlock(w);
+}
+
+/* A row at a page in the middle, which is the record's last one later: the two become one, with one file. */
 static void test_twins(void **state)
 {
 	uint32_t record, files, others;
@@ -576,6 +631,7 @@ static void test_twins(void **state)
 	(void)state;
 	for (uint32_t how = 0; how < 3; how++) { /* dirty, clean, on disk only */
 		world_open(w, &hybrid);
+		assert_true(world_put(w, 1, 0, 5, 0));
 		assert_true(world_put_row(w, 1, 3));
 		if (how)
 			world_drain(w);
@@ -585,7 +641,7 @@ static void test_twins(void **state)
 			assert_int_equal(w->t->places_used, 1);
 		}
 		world_unlock(w);
-		assert_true(world_put(w, 1, 0, 4, 0));
+		remove_page(1, 4);
 		world_drain(w);
 		world_check_idle(w);
 		world_lock(w);
@@ -777,6 +833,7 @@ int main(void)
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_expiry),
 		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_half_there),
 		cmocka_unit_test(test_row_joins),
 		cmocka_unit_test(test_twins),
 		cmocka_unit_test(test_disk_only),

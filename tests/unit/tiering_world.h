@@ -193,6 +193,7 @@ struct world_options {
 	const char *classes;
 	uint64_t memory, floor, disk, expire_s;
 	bool only;
+	uint32_t world; /* 0 = 1 */
 };
 
 static inline void world_open(struct world *w, const struct world_options *o)
@@ -222,7 +223,7 @@ static inline void world_open(struct world *w, const struct world_options *o)
 	if (!mkdtemp(w->path))
 		fail_msg("%s: %s", w->path, strerror(errno));
 	if (host_new(&config, &w->f.host, &why) ||
-	    host_space_create(w->f.host, "test", fixture_layout(o->classes, 1, o->floor), &access, &w->f.space, &why))
+	    host_space_create(w->f.host, "test", fixture_layout(o->classes, o->world ? o->world : 1, o->floor), &access, &w->f.space, &why))
 		fail_msg("world: %s", why.text);
 	fixture_await_prewarm(&w->f);
 	w->t = w->f.space->tiering;
@@ -282,7 +283,7 @@ static inline bool world_busy(struct world *w)
 {
 	struct tiering *t = w->t;
 
-	return atomic_load(&t->jobs) || t->writes || t->asked_count || t->parents_count || t->wish.is || t->trims != INDEX_NONE;
+	return atomic_load(&t->jobs) || t->writes || t->asked_count || t->space->parents_count || t->wish.is || t->trims != INDEX_NONE;
 }
 
 #define world_await(w, condition)                                                                       \

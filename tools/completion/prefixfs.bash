@@ -50,7 +50,7 @@ _prefixfs_list() {
 _prefixfs_models() {
 	local folder file
 	folder=$(dirname -- "$(readlink -f -- "$(command -v -- "$1")")")
-	for file in "$folder"/../tools/layouts/*-tp*.json "$folder"/../share/prefixfs/layouts/*-tp*.json; do
+	for file in "$folder"/tools/layouts/*-tp*.json "$folder"/../share/prefixfs/layouts/*-tp*.json; do
 		[[ -e $file ]] || continue
 		file=${file##*/}
 		printf '%s\n' "${file%-tp*}"
@@ -81,6 +81,7 @@ _prefixfs_value() {
 	--ns:*) _prefixfs_reply "$1" "$(_prefixfs_list "$mount" ns)" ;;
 	--model:*) _prefixfs_reply "$1" "$(_prefixfs_models "$program")" ;;
 	--order:*) _prefixfs_reply "$1" "" strict lookups free ;;
+	--ranks:*) _prefixfs_reply "$1" "" processes sessions ;;
 	--mount:*) _prefixfs_files -d "$1" ;;
 	--run-dir:*) _prefixfs_files -d "$1" ;;
 	--log-file:* | *:FILE) _prefixfs_files -f "$1" ;;
