@@ -55,13 +55,18 @@ static int add_piece(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t 
 	return 0;
 }
 
-static int add_range(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t generation)
+static int add_pieces(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t generation, uint64_t piece)
 {
 	int r = 0;
 
-	for (uint64_t at = 0; at < bytes && !r; at += PFS_GPU_REGISTER_BYTES)
-		r = add_piece(p, begin + at, bytes - at < PFS_GPU_REGISTER_BYTES ? bytes - at : PFS_GPU_REGISTER_BYTES, generation);
+	for (uint64_t at = 0; at < bytes && !r; at += piece)
+		r = add_piece(p, begin + at, bytes - at < piece ? bytes - at : piece, generation);
 	return r;
+}
+
+static int add_range(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t generation)
+{
+	return add_pieces(p, begin, bytes, generation, PFS_GPU_REGISTER_BYTES);
 }
 
 /* ---- work for several threads ----------------------------------------------------------------------------------------- */
@@ -69,6 +74,7 @@ static int add_range(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t 
 struct crew {
 	struct pfs_gpu *gpu;
 	struct pieces *pieces;
+	uint32_t threads;
 	bool read_only;
 	int (*work)(struct crew *crew, uint64_t unit);
 	uint64_t units;
@@ -78,9 +84,16 @@ struct crew {
 
 	pthread_mutex_t lock; /* guards what follows; the progress is told under it */
 	uint64_t next, done;
+	struct register_round *round; /* that is under way; NULL: nobody asks */
 	int error;
 	char why[512];
 };
+
+static void took_note(struct register_round *round, uint64_t ns)
+{
+	if (round && round->units < REGISTER_UNITS)
+		round->unit_ns[round->units++] = ns;
+}
 
 static void *crew_main(void *context)
 {
@@ -88,12 +101,13 @@ static void *crew_main(void *context)
 
 	pthread_mutex_lock(&crew->lock);
 	while (crew->next < crew->units && !crew->error) {
-		uint64_t unit = crew->next++;
+		uint64_t unit = crew->next++, began = work_now();
 		int r;
 
 		pthread_mutex_unlock(&crew->lock);
 		r = crew->work(crew, unit);
 		pthread_mutex_lock(&crew->lock);
+		took_note(crew->round, work_now() - began);
 		if (r && !crew->error) {
 			crew->error = r;
 			strncpy(crew->why, gpu_said(), sizeof(crew->why) - 1);
@@ -104,11 +118,13 @@ static void *crew_main(void *context)
 }
 
 /* Works on all units; the caller is one of the threads. The first error ends it. */
-static int crew_run(struct crew *crew, int (*work)(struct crew *crew, uint64_t unit), uint64_t units)
+static int crew_run(struct crew *crew, int (*work)(struct crew *crew, uint64_t unit), uint64_t units, struct register_round *round)
 {
 	pthread_t threads[64];
-	uint32_t started = 0, most = crew->gpu->register_threads;
+	uint32_t started = 0, most = crew->threads;
+	uint64_t began = work_now();
 
+	crew->round = round;
 	crew->work = work;
 	crew->units = units;
 	crew->next = 0;
@@ -117,6 +133,8 @@ static int crew_run(struct crew *crew, int (*work)(struct crew *crew, uint64_t u
 	crew_main(crew);
 	while (started > 0)
 		pthread_join(threads[--started], NULL);
+	if (round)
+		round->ns = work_now() - began;
 	return crew->error ? gpu_say(-crew->error, "%s", crew->why) : 0;
 }
 
@@ -187,25 +205,31 @@ static int drop_piece(struct pfs_gpu *gpu, const struct piece *p)
 		return r;
 	r = registration->foreign ? 0 : gpu->backend->ops->host_unregister(gpu->backend, registration->begin);
 	registry_forget(&gpu->registry, registration);
+	if (r && work_lost(gpu))
+		return -EIO;
 	return r;
 }
 
 /* All of @pieces, or none. */
-static int register_all(struct pfs_gpu *gpu, struct pieces *pieces, bool read_only, pfs_gpu_progress progress, void *context)
+static int register_timed(struct pfs_gpu *gpu, struct pieces *pieces, bool read_only, uint32_t threads, pfs_gpu_progress progress,
+	void *context, struct register_times *times)
 {
-	struct crew crew = {.gpu = gpu, .pieces = pieces, .read_only = read_only, .progress = progress, .context = context};
+	struct crew crew = {.gpu = gpu, .pieces = pieces, .threads = threads, .read_only = read_only, .progress = progress,
+		.context = context};
 	uint64_t steps = 0;
 	char why[512];
-	int r;
+	int r = work_lost(gpu);
 
+	if (r)
+		return r;
 	for (uint32_t i = 0; i < pieces->count; i++) {
 		steps += (pieces->list[i].bytes + MAP_STEP - 1) / MAP_STEP;
 		crew.total += 2 * pieces->list[i].bytes;
 	}
 	pthread_mutex_init(&crew.lock, NULL);
-	r = crew_run(&crew, map_step, steps);
+	r = crew_run(&crew, map_step, steps, times ? &times->map : NULL);
 	if (!r)
-		r = crew_run(&crew, register_piece, pieces->count);
+		r = crew_run(&crew, register_piece, pieces->count, times ? &times->pin : NULL);
 	pthread_mutex_destroy(&crew.lock);
 	if (!r)
 		return 0;
@@ -214,6 +238,33 @@ static int register_all(struct pfs_gpu *gpu, struct pieces *pieces, bool read_on
 		if (pieces->list[i].ours)
 			drop_piece(gpu, &pieces->list[i]);
 	return gpu_say(-r, "%s", why);
+}
+
+static int register_all(struct pfs_gpu *gpu, struct pieces *pieces, bool read_only, pfs_gpu_progress progress, void *context)
+{
+	return register_timed(gpu, pieces, read_only, gpu->register_threads, progress, context, NULL);
+}
+
+int attach_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint32_t threads, uint64_t piece, struct register_times *ret)
+{
+	struct pieces pieces = {0};
+	int r = add_pieces(&pieces, (uintptr_t)address, bytes, 1, piece);
+
+	if (!r)
+		r = register_timed(gpu, &pieces, false, threads, NULL, NULL, ret);
+	free(pieces.list);
+	return r;
+}
+
+int attach_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t piece)
+{
+	struct pieces pieces = {0};
+	int r = add_pieces(&pieces, (uintptr_t)address, bytes, 1, piece);
+
+	for (uint32_t i = 0; i < pieces.count && !r; i++)
+		r = drop_piece(gpu, &pieces.list[i]);
+	free(pieces.list);
+	return r;
 }
 
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)

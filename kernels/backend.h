@@ -81,6 +81,8 @@ struct backend_ops {
 	int (*event_wait_foreign)(struct backend *backend, enum lane lane, void *event);
 	/* The calling thread waits, sleeping. */
 	int (*event_finish)(struct backend *backend, struct gpu_event *event);
+	/* 1: it is reached, or was never recorded. 0: not yet. */
+	int (*event_reached)(struct backend *backend, struct gpu_event *event);
 	/* As users know it. */
 	void *(*event_handle)(struct gpu_event *event);
 	/* Waits until nothing is under way on @lane; the error that its work has met, if any. */

@@ -407,8 +407,11 @@ static void cuda_event_free(struct backend *b, struct gpu_event *event)
 {
 	struct cuda *c = cuda_of(b);
 
-	if (!enter(c))
-		leave(c, c->api->p_cuEventDestroy(event->event), "ending an event");
+	/* The sentence of what went wrong before stays. */
+	if (!c->api->p_cuCtxPushCurrent(c->context)) {
+		c->api->p_cuEventDestroy(event->event);
+		leave(c, CUDA_SUCCESS, NULL);
+	}
 	free(event);
 }
 
@@ -444,6 +447,19 @@ static int cuda_event_finish(struct backend *b, struct gpu_event *event)
 	return leave(c, c->api->p_cuEventSynchronize(event->event), "copying");
 }
 
+static int cuda_event_reached(struct backend *b, struct gpu_event *event)
+{
+	struct cuda *c = cuda_of(b);
+	CUresult r;
+	int error;
+
+	if (enter(c))
+		return -EIO;
+	r = c->api->p_cuEventQuery(event->event);
+	error = leave(c, r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r, "copying");
+	return error ? error : r == CUDA_SUCCESS;
+}
+
 static void *cuda_event_handle(struct gpu_event *event)
 {
 	return event->event;
@@ -473,6 +489,7 @@ const struct backend_ops backend_cuda = {
 	.event_wait = cuda_event_wait,
 	.event_wait_foreign = cuda_event_wait_foreign,
 	.event_finish = cuda_event_finish,
+	.event_reached = cuda_event_reached,
 	.event_handle = cuda_event_handle,
 	.drain = cuda_drain,
 };

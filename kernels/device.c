@@ -59,7 +59,26 @@ static void init_locks(struct pfs_gpu *gpu)
 
 void tuning_init(struct gpu_tuning *tuning)
 {
-	*tuning = (struct gpu_tuning){.slots = 2, .copy_lanes = 2, .ahead = MIRRORS, .gap = STAGE_MAX_GAP};
+	*tuning = (struct gpu_tuning){
+		.in_bytes = 2 * MERGE_MAX_BYTES,
+		.slots = 2,
+		.spin_us = 1000,
+		.spin_bytes = 256ull << 20,
+		.copy_lanes = 2,
+		.ahead = MIRRORS,
+		.gap = STAGE_MAX_GAP,
+	};
+}
+
+static int check_tuning(const struct gpu_tuning *t)
+{
+	uint64_t least = t->slots * STAGE_SLOT_BYTES;
+
+	if (t->in_bytes < least || t->in_bytes > STAGE_RING_BYTES - least)
+		return gpu_say(EINVAL, "%llu bytes of the ring for the way to the device; %u slots of %llu each way leave room for %llu..%llu",
+			(unsigned long long)t->in_bytes, t->slots, (unsigned long long)STAGE_SLOT_BYTES, (unsigned long long)least,
+			(unsigned long long)(STAGE_RING_BYTES - least));
+	return 0;
 }
 
 static int start(struct pfs_gpu *gpu, const struct backend_ops *ops, const struct pfs_gpu_options *o)
@@ -121,7 +140,9 @@ int gpu_open_tuned(const struct backend_ops *ops, const struct pfs_gpu_options *
 	tuning_init(&gpu->tuning);
 	if (tuning)
 		gpu->tuning = *tuning;
-	r = start(gpu, ops, o);
+	r = check_tuning(&gpu->tuning);
+	if (!r)
+		r = start(gpu, ops, o);
 	if (r) {
 		pfs_gpu_close(&gpu);
 		return r;

@@ -93,6 +93,17 @@ static int ref_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t
 	return ref_set(lab, device, byte, bytes);
 }
 
+static int ref_hold(struct lab *lab, uint32_t ms, void **event)
+{
+	*event = NULL;
+	return 0;
+}
+
+static int ref_trap(struct lab *lab)
+{
+	return gpu_say(EOPNOTSUPP, "plain C has no context that could be lost");
+}
+
 static int ref_thread(struct lab *lab)
 {
 	return 0;
@@ -118,6 +129,8 @@ const struct lab_ops lab_ref = {
 	.batches = ref_batches,
 	.loop = ref_loop,
 	.late_set = ref_late_set,
+	.hold = ref_hold,
+	.trap = ref_trap,
 	.thread = ref_thread,
 	.spin = ref_spin,
 };
@@ -203,6 +216,16 @@ int lab_loop(struct lab *lab, enum lab_work work, uint32_t turns, double *ret)
 int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event)
 {
 	return lab->ops->late_set(lab, device, byte, bytes, event);
+}
+
+int lab_hold(struct lab *lab, uint32_t ms, void **event)
+{
+	return lab->ops->hold(lab, ms, event);
+}
+
+int lab_trap(struct lab *lab)
+{
+	return lab->ops->trap(lab);
 }
 
 int lab_thread(struct lab *lab)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work to run beside copies, as an engine's would: bound by memory, or by matrix products.
+ * Work to run beside copies, as an engine's would: bound by memory, or by matrix products. And what goes on for long, or goes wrong.
  */
 #include <cuda_bf16.h>
 #include <mma.h>
@@ -45,4 +45,21 @@ extern "C" __global__ void __launch_bounds__(128) lab_matrix(float *c, const __n
 	for (int i = 0; i < 2; i++)
 		for (int j = 0; j < 2; j++)
 			wmma::store_matrix_sync(c + static_cast<uint64_t>(row + i * 16) * n + column + j * 16, sum[i][j], n, wmma::mem_row_major);
+}
+
+/* One thread that looks at the clock until @ns have passed. */
+extern "C" __global__ void __launch_bounds__(1) lab_hold(uint64_t ns)
+{
+	uint64_t begin, now;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+	do {
+		__nanosleep(1000);
+		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+	} while (now - begin < ns);
+}
+
+extern "C" __global__ void lab_trap()
+{
+	__trap();
 }

@@ -49,6 +49,10 @@ bool lab_batches(const struct lab *lab);
 /* Has memory filled behind other work that takes some milliseconds, as an engine's kernels would; *event is recorded behind it, and may
  * be used until the next call. */
 int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);
+/* The stream of the loops does nothing for @ms milliseconds; *event is recorded behind it, and may be used until the next call. */
+int lab_hold(struct lab *lab, uint32_t ms, void **event);
+/* Starts a kernel that traps, which costs the process its context: all later work of it fails. -EOPNOTSUPP with `ref`. */
+int lab_trap(struct lab *lab);
 /* To be called first on a thread other than that of lab_open; work of two threads may not be of one kind. */
 int lab_thread(struct lab *lab);
 /* Spins until an event (of pfs_gpu_event) is reached. */

@@ -20,7 +20,7 @@ struct lab_gpu {
 	CUdevice device;
 	CUcontext context;
 	CUmodule module;
-	CUfunction memory, matrix;
+	CUfunction memory, matrix, hold, trap;
 	CUstream copies[2], work; /* copies[to_device] */
 	CUevent begin, end;
 	CUdeviceptr loop; /* LOOP_BYTES, taken when it is needed first */
@@ -53,6 +53,10 @@ static CUresult set_up(struct lab_gpu *l, int device)
 		r = a->p_cuModuleGetFunction(&l->memory, l->module, "lab_memory");
 	if (!r)
 		r = a->p_cuModuleGetFunction(&l->matrix, l->module, "lab_matrix");
+	if (!r)
+		r = a->p_cuModuleGetFunction(&l->hold, l->module, "lab_hold");
+	if (!r)
+		r = a->p_cuModuleGetFunction(&l->trap, l->module, "lab_trap");
 	for (int i = 0; i < 2 && !r; i++)
 		r = a->p_cuStreamCreateWithPriority(&l->copies[i], CU_STREAM_NON_BLOCKING, 0);
 	if (!r)
@@ -299,6 +303,27 @@ static int gpu_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t
 	return said(l, r, "filling memory behind other work");
 }
 
+static int gpu_hold(struct lab *lab, uint32_t ms, void **event)
+{
+	struct lab_gpu *l = of(lab);
+	uint64_t ns = ms * 1000000ull;
+	void *parameters[] = {&ns};
+	CUresult r = l->api->p_cuLaunchKernel(l->hold, 1, 1, 1, 1, 1, 1, 0, l->work, parameters, NULL);
+
+	if (!r)
+		r = l->api->p_cuEventRecord(l->end, l->work);
+	*event = l->end;
+	return said(l, r, "holding a stream up");
+}
+
+/* On a stream of its own, for the others may be held up. */
+static int gpu_trap(struct lab *lab)
+{
+	struct lab_gpu *l = of(lab);
+
+	return said(l, l->api->p_cuLaunchKernel(l->trap, 1, 1, 1, 1, 1, 1, 0, l->copies[0], NULL, NULL), "starting what traps");
+}
+
 static int gpu_loop(struct lab *lab, enum lab_work work, uint32_t turns, double *ret)
 {
 	struct lab_gpu *l = of(lab);
@@ -357,6 +382,8 @@ const struct lab_ops lab_cuda = {
 	.batches = gpu_batches,
 	.loop = gpu_loop,
 	.late_set = gpu_late_set,
+	.hold = gpu_hold,
+	.trap = gpu_trap,
 	.thread = gpu_thread,
 	.spin = gpu_spin,
 };

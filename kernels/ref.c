@@ -124,6 +124,11 @@ static int ref_event_finish(struct backend *b, struct gpu_event *event)
 	return 0;
 }
 
+static int ref_event_reached(struct backend *b, struct gpu_event *event)
+{
+	return 1;
+}
+
 static void *ref_event_handle(struct gpu_event *event)
 {
 	return NULL;
@@ -149,6 +154,7 @@ const struct backend_ops backend_ref = {
 	.event_wait = ref_event,
 	.event_wait_foreign = ref_event_wait_foreign,
 	.event_finish = ref_event_finish,
+	.event_reached = ref_event_reached,
 	.event_handle = ref_event_handle,
 	.drain = ref_drain,
 };

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling slots. A slot's copies are one batch: at most MERGE_MAX_ENTRIES, and a slot is smaller than a batch may be.
+ * Filling slots. A slot's copies are MERGE_MAX_ENTRIES at most, and one batch where a slot is not larger than a batch.
  */
 #include "kernels/stage.h"
 
-_Static_assert(STAGE_RING_BYTES / 2 <= MERGE_MAX_BYTES, "a slot is one batch");
-_Static_assert(STAGE_RING_BYTES / STAGE_MAX_SLOTS >= SHAPE_MAX_SPAN, "a value of several columns fits");
+_Static_assert(STAGE_RING_BYTES / 2 / STAGE_MAX_SLOTS >= STAGE_SLOT_BYTES, "a value of several columns fits");
 
 uint32_t stage_stretches(const struct gpu_rect *rect, uint64_t gap, struct stretch *to)
 {
@@ -44,6 +43,23 @@ uint32_t stage_max_rows(const struct gpu_rect *rect)
 	return (uint32_t)(STAGE_ROW_BYTES / (sizeof(uint64_t) + sizeof(uint32_t) * (uint64_t)rect->pages_per_value));
 }
 
+/* That a slot takes, if it has the bytes. */
+static uint32_t most_rows(const struct gpu_rect *rect, uint32_t stretches)
+{
+	uint32_t by_tables = stage_max_rows(rect), by_entries = MERGE_MAX_ENTRIES / (stretches ? stretches : 1);
+
+	if (by_entries == 0)
+		by_entries = 1;
+	return by_tables < by_entries ? by_tables : by_entries;
+}
+
+uint32_t stage_sure_rows(const struct gpu_rect *rect, uint32_t stretches, uint64_t bytes, uint64_t gap)
+{
+	uint64_t each = high_of(rect) - low_of(rect) + (gap > 15 ? gap : 15), most = most_rows(rect, stretches);
+
+	return (uint32_t)(bytes / each < most ? bytes / each : most);
+}
+
 /* Does row @i go on in memory where row @i - 1 ended, or nearly? */
 static bool goes_on(const struct gpu_rect *rect, uint32_t i, uint64_t gap)
 {
@@ -56,11 +72,8 @@ uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t f
 	uint64_t gap, uint64_t *stand_ins)
 {
 	uint64_t low = low_of(rect), span = high_of(rect) - low, end = slot;
-	uint32_t most = stage_max_rows(rect), by_entries = MERGE_MAX_ENTRIES / (stretches ? stretches : 1);
-	uint32_t n = 0;
+	uint32_t most = most_rows(rect, stretches), n = 0;
 
-	if (most > by_entries)
-		most = by_entries ? by_entries : 1;
 	for (; n < most && first + n < rect->row_count; n++) {
 		uint32_t i = first + n;
 		uint64_t begin = rect->values[i] + low, at;

@@ -12,8 +12,9 @@
 #include "kernels/merge.h"
 #include "kernels/shape.h"
 
-#define STAGE_RING_BYTES (59ull << 19)                 /* data of each direction, cut into slots: 29.5 MiB */
-#define STAGE_MAX_SLOTS 4u                             /* each takes a value whole: SHAPE_MAX_SPAN */
+#define STAGE_RING_BYTES (59ull << 20)                 /* data of both directions, cut into slots */
+#define STAGE_MAX_SLOTS 4u                             /* of a direction */
+#define STAGE_SLOT_BYTES (SHAPE_MAX_SPAN + 4096)       /* the smallest one: it takes a value whole */
 #define STAGE_COLUMN_BYTES (SHAPE_MAX_COLUMNS * 56u)   /* tables of a slot */
 #define STAGE_ROW_BYTES (160u << 10)
 #define STAGE_TABLE_BYTES (STAGE_COLUMN_BYTES + STAGE_ROW_BYTES)
@@ -35,6 +36,9 @@ bool stage_fits(const struct gpu_rect *rect, uint64_t bytes);
  * them, are neighbours in the slot; all keep their alignment to 16 bytes. */
 uint32_t stage_place(const struct gpu_rect *rect, uint32_t stretches, uint32_t first, uint64_t slot, uint64_t bytes,
 	uint64_t gap, uint64_t *stand_ins);
+
+/* How many rows pass through one slot of @bytes at once wherever they lie; 0 where one may not. */
+uint32_t stage_sure_rows(const struct gpu_rect *rect, uint32_t stretches, uint64_t bytes, uint64_t gap);
 
 /* Adds the copies between slot and memory of rows first..first+count-1. */
 int stage_entries(struct merger *merger, const struct gpu_rect *rect, const struct stretch *stretches, uint32_t stretch_count,

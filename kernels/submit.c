@@ -12,6 +12,8 @@
  * them from being overwritten too early, and where small copies do not stand between large ones. A kernel across the bus
  * needs a slot's tables alone.
  * Tables go through mirrors, which are more than slots: whoever submits is ahead of the device by as many.
+ *
+ * An operation may be submitted by two one after another: its beginning, for which nothing has to be waited, and the rest.
  */
 #include <assert.h>
 #include <errno.h>
@@ -26,7 +28,7 @@
 
 /* ---- what a channel has ------------------------------------------------------------------------------------------- */
 
-_Static_assert(2 * STAGE_RING_BYTES + 2 * (STAGE_MAX_SLOTS + URGENT_SLOTS) * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
+_Static_assert(STAGE_RING_BYTES + 2 * (STAGE_MAX_SLOTS + URGENT_SLOTS) * STAGE_TABLE_BYTES + 4096 <= PFS_GPU_STAGING_BYTES,
 	"what the header promises");
 
 struct backend_needs channels_need(void)
@@ -65,16 +67,18 @@ int channel_init(struct channel *c, struct pfs_gpu *gpu, enum channel_number num
 		[CHANNEL_OUT_URGENT] = {LANE_OUT_URGENT, LANE_OUT_URGENT, LANE_OUT_URGENT},
 	};
 	const struct gpu_tuning *tuning = &gpu->tuning;
+	uint64_t ring;
 
 	c->gpu = gpu;
 	c->to_device = number == CHANNEL_IN || number == CHANNEL_IN_URGENT;
+	ring = c->to_device ? tuning->in_bytes : STAGE_RING_BYTES - tuning->in_bytes;
 	c->urgent = number >= CHANNEL_IN_URGENT;
 	memcpy(c->copies, lanes[number], sizeof(c->copies));
 	c->kernels = lanes[number][COPY_LANES];
 	c->last = c->to_device ? c->kernels : c->copies[0];
 	c->copy_lanes = c->urgent ? 1 : tuning->copy_lanes;
 	c->slot_count = c->urgent ? URGENT_SLOTS : tuning->slots;
-	c->slot_bytes = STAGE_RING_BYTES / tuning->slots / 4096 * 4096;
+	c->slot_bytes = ring / tuning->slots / 4096 * 4096;
 	c->mirror_count = tuning->ahead;
 	for (uint32_t i = 0; i < c->slot_count; i++) {
 		c->slots[i].data = *staging;
@@ -148,6 +152,7 @@ struct job {
 	struct rect_measure measure;
 	uint64_t number;
 	uint32_t copy; /* which of the copy lanes is used now */
+	uint64_t gap;  /* that is copied rather than cut out */
 };
 
 /* @lane is about to touch pages. */
@@ -171,6 +176,12 @@ static void next_copy_lane(struct job *j)
 	j->copy = j->c->next_copy++ % j->c->copy_lanes;
 }
 
+static void begun(struct job *j)
+{
+	if (!j->op->moments[OP_FIRST])
+		work_moment(j->op, OP_FIRST);
+}
+
 /* A batch for the copy lane of now, behind what the other one was given where they take turns. */
 static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t count)
 {
@@ -181,9 +192,32 @@ static int copy_batch(void *context, const struct gpu_entry *entries, uint32_t c
 
 	if (!r)
 		r = j->b->ops->copy(j->b, copy_lane(j), c->to_device, entries, count);
+	begun(j);
 	if (!r && turns)
 		r = j->b->ops->event_record(j->b, copy_lane(j), c->passed[j->copy]);
 	return r;
+}
+
+/* @lane is about to be given copies of @bytes. What threads wake for is recorded two turns before the end. */
+static int come_closer(struct job *j, enum lane lane, uint64_t bytes)
+{
+	struct pfs_gpu_op *op = j->op;
+	bool close = op->left <= 2 * j->c->slot_bytes;
+
+	op->left -= bytes < op->left ? bytes : op->left;
+	if (!op->close || op->close_recorded || !close)
+		return 0;
+	op->close_recorded = true;
+	return j->b->ops->event_record(j->b, lane, op->close);
+}
+
+static uint64_t bytes_of(const struct gpu_entry *entries, uint32_t count)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		bytes += entries[i].bytes;
+	return bytes;
 }
 
 /* Each batch goes to the next lane. */
@@ -194,6 +228,8 @@ static int copy_batch_of_pages(void *context, const struct gpu_entry *entries, u
 
 	next_copy_lane(j);
 	r = wait_after(j, copy_lane(j));
+	if (!r)
+		r = come_closer(j, copy_lane(j), bytes_of(entries, count));
 	return r ? r : copy_batch(j, entries, count);
 }
 
@@ -215,7 +251,7 @@ static int take_mirror(struct job *j, struct mirror **ret)
 	return m->used ? j->b->ops->event_finish(j->b, m->uploaded) : 0;
 }
 
-/* Has the tables of rows first..first+count-1 uploaded, @values standing for them. *ret: the rectangle as kernels see it. */
+/* Tables of rows first..first+count-1, @values standing for them, go up on the lane of kernels. *ret: the rectangle as kernels see it. */
 static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint32_t count, const uint64_t *values,
 	struct gpu_rect *ret)
 {
@@ -234,15 +270,18 @@ static int upload_tables(struct job *j, struct slot *slot, uint32_t first, uint3
 	m->used = true;
 	r = j->b->ops->upload(j->b, j->c->kernels, slot->tables + (known ? columns : 0), m->tables + (known ? columns : 0),
 		(known ? 0 : columns) + addresses + pages);
+	begun(j);
 	if (!r)
 		r = j->b->ops->event_record(j->b, j->c->kernels, m->uploaded);
+	if (r)
+		return r;
 	slot->columns_of = j->number;
 	*ret = j->rect;
 	ret->columns = (const void *)(uintptr_t)slot->tables;
 	ret->values = (const void *)(uintptr_t)(slot->tables + columns);
 	ret->pages = (const void *)(uintptr_t)(slot->tables + columns + addresses);
 	ret->row_count = count;
-	return r;
+	return 0;
 }
 
 static int submit_across(struct job *j, enum gpu_kernel kernel)
@@ -270,7 +309,6 @@ struct turn {
 	struct slot *slot;
 	struct gpu_rect rect; /* as the kernel sees it */
 	uint32_t first, count, stretches;
-	uint64_t gap;
 };
 
 static int turn_copy(struct turn *t)
@@ -279,7 +317,10 @@ static int turn_copy(struct turn *t)
 	int r;
 
 	merge_begin(c->merger, &t->j->op->spans, copy_batch, t->j);
-	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->gap, c->stand_ins);
+	r = come_closer(t->j, copy_lane(t->j), t->j->measure.bytes / t->j->rect.row_count * t->count);
+	if (r)
+		return r;
+	r = stage_entries(c->merger, &t->j->rect, c->stretches, t->stretches, t->first, t->count, t->j->gap, c->stand_ins);
 	return r ? r : merge_end(c->merger);
 }
 
@@ -342,13 +383,13 @@ static int turn_out(struct turn *t)
 static int submit_staged(struct job *j)
 {
 	struct channel *c = j->c;
-	struct turn t = {.j = j, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
+	struct turn t = {.j = j};
 	int r = 0;
 
-	t.stretches = stage_stretches(&j->rect, t.gap, c->stretches);
+	t.stretches = stage_stretches(&j->rect, j->gap, c->stretches);
 	while (t.first < j->rect.row_count && !r) {
 		t.slot = &c->slots[c->next_slot++ % c->slot_count];
-		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, c->slot_bytes, t.gap, c->stand_ins);
+		t.count = stage_place(&j->rect, t.stretches, t.first, t.slot->data, c->slot_bytes, j->gap, c->stand_ins);
 		next_copy_lane(j);
 		assert(t.count > 0);
 		r = c->to_device ? turn_in(&t) : turn_out(&t);
@@ -376,7 +417,8 @@ static int submit_rect(struct job *j)
 {
 	enum gpu_path path = path_of(j);
 
-	__atomic_add_fetch(&j->c->gpu->paths[path], 1, __ATOMIC_RELAXED);
+	if (j->op->row == 0)
+		__atomic_add_fetch(&j->c->gpu->paths[path], 1, __ATOMIC_RELAXED);
 	switch (path) {
 	case PATH_STAGED:
 		return submit_staged(j);
@@ -417,19 +459,64 @@ static int end_part(struct job *j, uint32_t part)
 	return r;
 }
 
-int submit_op(struct channel *c, struct pfs_gpu_op *op)
+/* Rows of @rect that fill each slot of the ring once. No more tables are on their way then than there are mirrors. */
+static uint32_t rows_to_begin_with(const struct job *j, const struct gpu_rect *rect)
 {
-	struct job j = {.c = c, .b = c->gpu->backend, .op = op};
-	const struct shape *s = op->shape;
+	const struct channel *c = j->c;
+	uint32_t turns = c->slot_count < c->mirror_count ? c->slot_count : c->mirror_count;
+
+	return turns * stage_sure_rows(rect, stage_stretches(rect, j->gap, c->stretches), c->slot_bytes, j->gap);
+}
+
+/* The rows of the operation that are to be submitted now; false: none. */
+static bool next_rows(struct job *j, bool beginning)
+{
+	const struct pfs_gpu_op *op = j->op;
+	struct gpu_rect rect = shape_rect(op->shape, op->rect);
+	uint32_t left = rect.row_count - op->row, most = beginning ? rows_to_begin_with(j, &rect) : left;
+
+	rect.values += op->row;
+	rect.pages += (uint64_t)op->row * rect.pages_per_value;
+	rect.row_count = left < most ? left : most;
+	j->rect = rect;
+	if (rect.row_count == 0)
+		return false;
+	j->measure = rect_measure(&rect);
+	j->number = op->row ? j->c->rects : ++j->c->rects;
+	return true;
+}
+
+/* They were submitted. */
+static int step(struct job *j)
+{
+	struct pfs_gpu_op *op = j->op;
+	const struct shape_rect *rects = op->shape->rects;
+	uint32_t part = rects[op->rect].part;
+
+	op->row += j->rect.row_count;
+	if (op->row < rects[op->rect].row_count)
+		return 0;
+	op->row = 0;
+	op->rect++;
+	return submit_ended(op) || rects[op->rect].part != part ? end_part(j, part) : 0;
+}
+
+bool submit_ended(const struct pfs_gpu_op *op)
+{
+	return op->rect == op->shape->rect_count;
+}
+
+int submit_op(struct channel *c, struct pfs_gpu_op *op, bool beginning)
+{
+	struct job j = {.c = c, .b = c->gpu->backend, .op = op, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
 	int r = 0;
 
-	for (uint32_t i = 0; i < s->rect_count && !r; i++) {
-		j.rect = shape_rect(s, i);
-		j.measure = rect_measure(&j.rect);
-		j.number = ++c->rects;
+	while (!submit_ended(op) && !r && next_rows(&j, beginning)) {
 		r = submit_rect(&j);
-		if (!r && (i + 1 == s->rect_count || s->rects[i + 1].part != s->rects[i].part))
-			r = end_part(&j, s->rects[i].part);
+		if (!r)
+			r = step(&j);
+		if (beginning)
+			break;
 	}
 	return r;
 }

@@ -23,9 +23,19 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t work_now(void)
+{
+	return now_ns(CLOCK_MONOTONIC);
+}
+
+void work_moment(struct pfs_gpu_op *op, enum op_moment moment)
+{
+	op->moments[moment] = work_now();
+}
+
 uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms)
 {
-	return now_ns(CLOCK_MONOTONIC) + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
+	return work_now() + (uint64_t)(deadline_ms ? deadline_ms : gpu->deadline_ms) * 1000000u;
 }
 
 bool work_news(struct pfs_gpu *gpu, uint64_t deadline_ns)
@@ -44,6 +54,8 @@ static void op_free(struct pfs_gpu_op *op)
 	for (uint32_t i = 0; op->events && op->shape && i < op->shape->part_count; i++)
 		if (op->events[i])
 			b->ops->event_free(b, op->events[i]);
+	if (op->close)
+		b->ops->event_free(b, op->close);
 	free(op->events);
 	shape_free(op->shape);
 	free(op);
@@ -79,7 +91,8 @@ static void op_end(struct pfs_gpu_op *op, int error)
 	registry_release(&gpu->registry, &op->spans);
 	pthread_mutex_lock(&gpu->lock);
 	note_end(op, error);
-	op->done = true;
+	op->channel->under_way--;
+	__atomic_store_n(&op->done, true, __ATOMIC_RELEASE);
 	ended = op->ended;
 	context = op->ended_context;
 	let_go = op->let_go;
@@ -165,33 +178,65 @@ static void drain(struct channel *c)
 	gpu_say(EIO, "%s", why);
 }
 
-/* The calling thread submits for @c. */
-static void carry(struct channel *c, struct pfs_gpu_op *op)
+/* (lock) Somebody has submitted @op, or its beginning: the rest comes first. */
+static void hand_on(struct channel *c, struct pfs_gpu_op *op)
+{
+	if (submit_ended(op)) {
+		push(op, &c->reap_end);
+		return;
+	}
+	op->next = c->queue;
+	c->queue = op;
+	if (!op->next)
+		c->queue_end = &op->next;
+}
+
+/* The calling thread has taken @c, submits, and gives it back. */
+static void carry(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 {
 	struct pfs_gpu *gpu = c->gpu;
 	uint64_t began = now_ns(CLOCK_THREAD_CPUTIME_ID);
-	int r = submit_op(c, op);
+	int r;
 
+	if (!op->moments[OP_TAKEN])
+		work_moment(op, OP_TAKEN);
+	r = submit_op(c, op, beginning);
+	work_moment(op, OP_SUBMITTED);
 	if (r)
 		drain(c);
 	pthread_mutex_lock(&gpu->lock);
 	gpu->submit_cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - began;
-	if (!r) {
-		push(op, &c->reap_end);
-		pthread_cond_broadcast(&c->work);
-	}
+	if (!r)
+		hand_on(c, op);
+	c->taken = false;
+	pthread_cond_broadcast(&c->work);
 	pthread_mutex_unlock(&gpu->lock);
 	if (r)
 		op_end(op, r);
 }
 
-/* The next of a queue; waits for it. NULL: the device is being closed, and none is left. Without the lock. */
-static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op **queue, struct pfs_gpu_op ***end)
+/* (lock) */
+static struct pfs_gpu_op *next_to_submit(struct channel *c)
+{
+	struct pfs_gpu_op *op = c->taken ? NULL : pop(&c->queue, &c->queue_end);
+
+	c->taken |= op != NULL;
+	return op;
+}
+
+/* (lock) */
+static struct pfs_gpu_op *next_to_reap(struct channel *c)
+{
+	return pop(&c->reap, &c->reap_end);
+}
+
+/* Waits for it. NULL: the device is being closed, and none is left. Without the lock. */
+static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op *(*next)(struct channel *))
 {
 	struct pfs_gpu_op *op;
 
 	pthread_mutex_lock(&c->gpu->lock);
-	while (!(op = pop(queue, end)) && !c->gpu->closing)
+	while (!(op = next(c)) && !c->gpu->closing)
 		pthread_cond_wait(&c->work, &c->gpu->lock);
 	pthread_mutex_unlock(&c->gpu->lock);
 	return op;
@@ -204,16 +249,41 @@ static void *submitter_main(void *context)
 	struct pfs_gpu_op *op;
 
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none); /* best effort */
-	while ((op = await_op(c, &c->queue, &c->queue_end)))
-		carry(c, op);
+	while ((op = await_op(c, next_to_submit)))
+		carry(c, op, false);
 	return NULL;
+}
+
+/* 1: @last is reached. 0: it is still to come, and sleeping is cheaper. */
+static int look_for_end(struct channel *c, struct pfs_gpu_op *op, struct gpu_event *last)
+{
+	struct backend *b = c->gpu->backend;
+	int r = b->ops->event_finish(b, op->close);
+	uint64_t until = work_now() + c->gpu->tuning.spin_us * 1000ull;
+
+	pthread_mutex_lock(&c->gpu->lock);
+	op->is_close = true;
+	pthread_cond_broadcast(&c->gpu->news);
+	pthread_mutex_unlock(&c->gpu->lock);
+	while (!r && !(r = b->ops->event_reached(b, last)) && work_now() < until)
+		;
+	return r;
 }
 
 static int finish(struct channel *c, struct pfs_gpu_op *op)
 {
 	struct backend *b = c->gpu->backend;
-	int r = b->ops->event_finish(b, op->events[op->shape->part_count - 1]);
+	struct gpu_event *last = op->events[op->shape->part_count - 1];
+	int r = op->close_recorded ? look_for_end(c, op, last) : 0;
 
+	if (r <= 0) {
+		int s = b->ops->event_finish(b, last);
+
+		r = r ? r : s;
+	} else {
+		r = 0;
+	}
+	work_moment(op, OP_REACHED);
 	if (r) /* CUDA's errors of work are sticky */
 		note_lost(c->gpu);
 	return r;
@@ -224,7 +294,7 @@ static void *reaper_main(void *context)
 	struct channel *c = context;
 	struct pfs_gpu_op *op;
 
-	while ((op = await_op(c, &c->reap, &c->reap_end)))
+	while ((op = await_op(c, next_to_reap)))
 		op_end(op, finish(c, op));
 	return NULL;
 }
@@ -282,20 +352,49 @@ static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct 
 
 	if (r)
 		return r;
+	op->left = op->shape->bytes;
 	op->events = calloc(op->shape->part_count, sizeof(struct gpu_event *));
 	if (!op->events)
 		return gpu_say(ENOMEM, "no memory for %u events", op->shape->part_count);
 	for (uint32_t i = 0; i < op->shape->part_count && !r; i++)
 		r = b->ops->event_new(b, &op->events[i]);
+	if (!r && gpu->tuning.spin_us && op->shape->bytes >= gpu->tuning.spin_bytes)
+		r = b->ops->event_new(b, &op->close);
 	return r;
 }
 
 /* (lock) */
-static int admit(struct pfs_gpu *gpu)
+static int say_lost(const struct pfs_gpu *gpu)
 {
-	if (gpu->lost)
-		return gpu_say(EIO, "the device is lost, it has to be opened anew: %s", gpu->why_lost);
-	gpu->ops++;
+	return gpu->lost ? gpu_say(EIO, "the device is lost, it has to be opened anew: %s", gpu->why_lost) : 0;
+}
+
+int work_lost(struct pfs_gpu *gpu)
+{
+	int r;
+
+	pthread_mutex_lock(&gpu->lock);
+	r = say_lost(gpu);
+	pthread_mutex_unlock(&gpu->lock);
+	return r;
+}
+
+/* (lock) *begins: @op is the only one of its channel, which was taken for its beginning. Others that are not urgent are queued. */
+static int admit(struct channel *c, struct pfs_gpu_op *op, bool *begins)
+{
+	int r = say_lost(c->gpu);
+
+	*begins = !r && !c->urgent && c->under_way == 0 && !c->taken;
+	if (r)
+		return r;
+	c->gpu->ops++;
+	c->under_way++;
+	if (*begins) {
+		c->taken = true;
+	} else if (!c->urgent) {
+		push(op, &c->queue_end);
+		pthread_cond_broadcast(&c->work);
+	}
 	return 0;
 }
 
@@ -306,14 +405,10 @@ static void carry_urgent(struct channel *c, struct pfs_gpu_op *op)
 
 	pthread_mutex_lock(&gpu->lock);
 	while (c->taken) /* whoever has it submits, and waits for mirrors at most */
-		pthread_cond_wait(&gpu->news, &gpu->lock);
+		pthread_cond_wait(&c->work, &gpu->lock);
 	c->taken = true;
 	pthread_mutex_unlock(&gpu->lock);
-	carry(c, op);
-	pthread_mutex_lock(&gpu->lock);
-	c->taken = false;
-	pthread_cond_broadcast(&gpu->news);
-	pthread_mutex_unlock(&gpu->lock);
+	carry(c, op, false);
 }
 
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret)
@@ -321,8 +416,11 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	enum channel_number number = to_device ? CHANNEL_IN : CHANNEL_OUT;
 	struct pfs_gpu_op *op;
 	struct channel *c;
+	bool begins = false;
 	int r = check_copy(copy);
 
+	if (!r)
+		r = work_lost(gpu);
 	if (r)
 		return r;
 	if (copy->flags & PFS_GPU_URGENT)
@@ -334,16 +432,14 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	op->channel = c;
 	op->forced = forced;
 	op->after = copy->after;
+	work_moment(op, OP_STARTED);
 	r = op_make(gpu, copy, op);
 	if (!r)
 		r = registry_claim(&gpu->registry, copy->values, copy->count, pool_value_bytes(copy->pool), !to_device, &op->spans);
+	work_moment(op, OP_QUEUED);
 	pthread_mutex_lock(&gpu->lock);
 	if (!r)
-		r = admit(gpu);
-	if (!r && !c->urgent) {
-		push(op, &c->queue_end);
-		pthread_cond_broadcast(&c->work);
-	}
+		r = admit(c, op, &begins);
 	pthread_mutex_unlock(&gpu->lock);
 	if (r) {
 		registry_release(&gpu->registry, &op->spans);
@@ -351,7 +447,9 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 		return r;
 	}
 	*ret = op;
-	if (c->urgent)
+	if (begins)
+		carry(c, op, true);
+	else if (c->urgent)
 		carry_urgent(c, op);
 	return 0;
 }
@@ -374,16 +472,35 @@ static int outcome(const struct pfs_gpu_op *op)
 	return op->error ? gpu_say(-op->error, "%s", op->why) : 0;
 }
 
+/* It is about to be done. */
+static void look_for_done(const struct pfs_gpu_op *op, uint64_t deadline_ns)
+{
+	uint64_t until = work_now() + op->channel->gpu->tuning.spin_us * 1000ull;
+
+	if (until > deadline_ns)
+		until = deadline_ns;
+	while (!__atomic_load_n(&op->done, __ATOMIC_ACQUIRE) && work_now() < until)
+		;
+}
+
 int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
 {
 	struct pfs_gpu *gpu = op->channel->gpu;
 	uint64_t until = work_deadline(gpu, deadline_ms);
-	bool in_time = true;
+	bool in_time = true, looked = false;
 	int r;
 
 	pthread_mutex_lock(&gpu->lock);
-	while (!op->done && in_time)
-		in_time = work_news(gpu, until);
+	while (!op->done && in_time) {
+		if (!op->is_close || looked) {
+			in_time = work_news(gpu, until);
+			continue;
+		}
+		looked = true;
+		pthread_mutex_unlock(&gpu->lock);
+		look_for_done(op, until);
+		pthread_mutex_lock(&gpu->lock);
+	}
 	r = op->done ? outcome(op) : gpu_say(ETIMEDOUT, "a copy of %llu bytes is still under way", (unsigned long long)op->shape->bytes);
 	pthread_mutex_unlock(&gpu->lock);
 	return r;

@@ -3,8 +3,9 @@
  * A device with its operations and the threads that submit and end them.
  *
  * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
- * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. What a channel submits with - lanes, slots,
- * mirrors - belongs to whoever submits: the thread, or the caller that has `taken`.
+ * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. Where nothing is under way the caller
+ * submits the beginning itself, which waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile. What a
+ * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it.
  *
  * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
  */
@@ -27,7 +28,10 @@
 
 /* How the ring is used. The library has one answer (tuning_init); benchmarks and tests try others. */
 struct gpu_tuning {
-	uint32_t slots;           /* that a direction's half of the ring is cut into: 2..STAGE_MAX_SLOTS */
+	uint64_t in_bytes;        /* of STAGE_RING_BYTES, for the way to the device; the rest is for the way back */
+	uint32_t slots;           /* that a direction's share of the ring is cut into: 2..STAGE_MAX_SLOTS, of STAGE_SLOT_BYTES at least */
+	uint32_t spin_us;         /* that threads look for an end that is near, before they sleep until it comes: 0..10000 */
+	uint64_t spin_bytes;      /* operations that are so large have an end that is looked for */
 	uint32_t copy_lanes;      /* that a direction's copies take in turn: 1..COPY_LANES */
 	bool turns;               /* a lane's copies wait for those given to the other one before */
 	uint32_t ahead;           /* tables that a channel has on their way: 2..MIRRORS */
@@ -73,7 +77,8 @@ struct channel {
 	uint32_t next_slot, next_mirror, next_copy;
 
 	/* gpu->lock */
-	bool taken; /* urgent: a caller submits */
+	bool taken;         /* somebody submits */
+	uint32_t under_way; /* operations that were admitted and are not done */
 	struct pfs_gpu_op *queue, **queue_end;
 	struct pfs_gpu_op *reap, **reap_end;
 	pthread_cond_t work;
@@ -89,6 +94,17 @@ enum channel_number {
 	CHANNELS,
 };
 
+/* What benchmarks ask where the time has gone for. */
+enum op_moment {
+	OP_STARTED,   /* called */
+	OP_QUEUED,    /* checked */
+	OP_TAKEN,     /* by who submits */
+	OP_FIRST,     /* copy or kernel was submitted */
+	OP_SUBMITTED, /* all were */
+	OP_REACHED,   /* the reaper is told of the last event */
+	OP_MOMENTS,
+};
+
 /* The last to end tells. */
 typedef void (*op_ended)(void *context, int error);
 
@@ -100,11 +116,17 @@ struct pfs_gpu_op {
 	int forced; /* enum gpu_path, or -1 */
 	struct gpu_event **events; /* [part_count] */
 	uint32_t waited;           /* whoever submits: bits of lanes that have waited for `after` */
+	uint32_t rect, row;        /* whoever submits: where the rest begins */
+	uint64_t left;             /* and about how many bytes it has */
+	struct gpu_event *close;   /* recorded shortly before the end of a large operation; NULL: nobody looks for its end */
+	bool close_recorded;       /* whoever submits, then the reaper */
+	uint64_t moments[OP_MOMENTS]; /* CLOCK_MONOTONIC; whoever has the operation then */
 
 	/* gpu->lock */
 	struct pfs_gpu_op *next; /* in a queue */
 	uint32_t recorded;       /* parts whose event is */
-	bool done, let_go;       /* let_go: nobody asks any more */
+	bool is_close;           /* `close` is reached */
+	bool done, let_go;       /* done: written with the lock, but atomic. let_go: nobody asks any more */
 	int error;               /* once done */
 	char why[256];
 	op_ended ended;
@@ -122,7 +144,7 @@ struct pfs_gpu {
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
-	pthread_cond_t news;  /* an operation is recorded or done, a channel is not taken any more */
+	pthread_cond_t news;  /* an operation is recorded or done */
 	uint32_t ops;         /* not yet freed */
 	bool closing;
 	bool lost;
@@ -139,8 +161,11 @@ int channel_init(struct channel *channel, struct pfs_gpu *gpu, enum channel_numb
 void channel_deinit(struct channel *channel);
 /* Bytes of staging memory and of the mirror that all channels need. */
 struct backend_needs channels_need(void);
-/* Submits all of @op; work_recorded is told of each part. After a failure both lanes are to be drained. */
-int submit_op(struct channel *channel, struct pfs_gpu_op *op);
+/* Submits what is left of @op; work_recorded is told of each part. @beginning: so much of it alone as a ring that is empty takes, without
+ * waiting for the device; perhaps nothing. After a failure all lanes are to be drained. */
+int submit_op(struct channel *channel, struct pfs_gpu_op *op, bool beginning);
+/* All of it was. */
+bool submit_ended(const struct pfs_gpu_op *op);
 /* After a failure: waits for all lanes of the channel. The error that their work has met, if any. */
 int submit_drain(struct channel *channel);
 
@@ -149,11 +174,16 @@ int submit_drain(struct channel *channel);
 /* pfs_gpu_scatter and pfs_gpu_gather, with a path of the caller's choice (@forced, or -1), which is not taken where it is
  * impossible. */
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret);
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t work_now(void);
+void work_moment(struct pfs_gpu_op *op, enum op_moment moment);
 /* The event of the next part is recorded. */
 void work_recorded(struct pfs_gpu_op *op);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
 bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
 int work_threads_start(struct pfs_gpu *gpu);
+/* -EIO with its sentence where the device is lost, else 0. */
+int work_lost(struct pfs_gpu *gpu);
 /* Waits for all operations, then for the threads. */
 void work_threads_stop(struct pfs_gpu *gpu);
 /* Waits for news until @deadline_ns (CLOCK_MONOTONIC); false: it has passed. With gpu->lock. */

@@ -22,7 +22,8 @@ static const char more[] =
 	"small_restore_us (a value of 4.5 MiB, from call to event; _beside: beside copies), cpu_ms_per_gib,\n"
 	"interference_LOOP_WAY_PATH_RATE (a loop of other work beside copies, over the loop alone), upload_p99_us (64 KiB beside copies;\n"
 	"_plain: beside large plain ones, _pieces: of 16 MiB, _2gbps: at that rate),\n"
-	"register_64gib_s (each backing; hugetlb pages have to be reserved first: vm.nr_hugepages),\n"
+	"register_64gib_s (each backing, pages that were made before, as a daemon makes those that it grants; `first`, `again`: new ones;\n"
+	"hugetlb pages have to be reserved first: vm.nr_hugepages),\n"
 	"e2e_put_ratio, e2e_get_ratio (through a daemon, over the copy alone), attach_s_per_gib.";
 
 int bench_gpu_complain(const char *what)
@@ -108,6 +109,15 @@ int bench_copy(struct bench_gpu *b, struct bench_values *v, bool to_device, int 
 	return r ? bench_gpu_complain("copying") : 0;
 }
 
+int bench_path(const struct bench_gpu *b)
+{
+	int path = 0;
+
+	while (b->path && path < PATHS && strcmp(b->path, path_name((enum gpu_path)path)))
+		path++;
+	return b->path && path < PATHS ? path : -1;
+}
+
 bool bench_gpu_wants(struct bench_gpu *b, const char *figure)
 {
 	if (!bench_wants(&b->o, figure))
@@ -161,7 +171,9 @@ static struct gpu_tuning tuning_of(const struct bench_gpu *b)
 	struct gpu_tuning t;
 
 	tuning_init(&t);
+	t.in_bytes = b->ring_in ? b->ring_in : t.in_bytes;
 	t.slots = b->slots ? (uint32_t)b->slots : t.slots;
+	t.spin_us = b->spin != UINT64_MAX ? (uint32_t)b->spin : t.spin_us;
 	t.copy_lanes = b->lanes ? (uint32_t)b->lanes : t.copy_lanes;
 	t.ahead = b->ahead ? (uint32_t)b->ahead : t.ahead;
 	t.gap = b->gap != UINT64_MAX ? b->gap : t.gap;
@@ -194,11 +206,11 @@ static int begin(struct bench_gpu *b)
 		return 1;
 	pfs_gpu_info(b->gpu, &info);
 	bench_print(&b->o, "gpu_staging_mib", (double)info.staging_bytes / (1 << 20), "MiB", 0,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels", info.kernels, "device",
-			info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
-			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_slots", (int)t.slots, "copy_lanes", (int)t.copy_lanes, "turns",
-			(int)t.turns, "ahead", (int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap",
-			(int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:i, s:i, s:s, s:i, s:b, s:i, s:b, s:b, s:[iii]}", "kernels", info.kernels,
+			"device", info.device_name, "capability", (int)info.compute_capability, "driver", (int)info.driver_version, "mps",
+			(int)info.mps, "hugetlb", (int)b->hugetlb, "ring_in", (json_int_t)t.in_bytes, "ring_slots", (int)t.slots, "spin_us",
+			(int)t.spin_us, "path", b->path ? b->path : "chosen", "copy_lanes", (int)t.copy_lanes, "turns", (int)t.turns, "ahead",
+			(int)t.ahead, "kernels_first", (int)t.kernels_first, "prefer_overlap", (int)t.prefer_overlap, "blocks", (int)b->gpu->backend->blocks[0], (int)b->gpu->backend->blocks[1],
 			(int)b->gpu->backend->blocks[2]));
 	return 0;
 }
@@ -235,7 +247,7 @@ static bool known(struct bench_gpu *b)
 
 int bench_gpu(const struct command *self, int argc, char **argv)
 {
-	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30, .gap = UINT64_MAX};
+	struct bench_gpu b = {.bytes = 2ull << 30, .register_bytes = 8ull << 30, .memory = 6ull << 30, .gap = UINT64_MAX, .spin = UINT64_MAX};
 	bool json = false;
 	const struct option_row rows[] = {
 		{"kernels", OPTION_TEXT, &b.kernels, "NAME", "cuda or ref ($PFS_KERNELS, else cuda)", 0, 0},
@@ -246,7 +258,9 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"ring-blocks", OPTION_NUMBER, &b.blocks[KERNEL_RING], "N", "of kernels between ring and planes", 1, 1024},
 		{"bulk-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BULK], "N", "of bulk kernels", 1, 1024},
 		{"bus-blocks", OPTION_NUMBER, &b.blocks[KERNEL_BUS], "N", "of kernels across the bus", 1, 1024},
-		{"ring-slots", OPTION_NUMBER, &b.slots, "N", "that a direction's half of the ring is cut into", 2, STAGE_MAX_SLOTS},
+		{"ring-in", OPTION_BYTES, &b.ring_in, "SIZE", "of the ring's 59M, for the way to the device (32M)", 2 * STAGE_SLOT_BYTES,
+			STAGE_RING_BYTES - 2 * STAGE_SLOT_BYTES},
+		{"ring-slots", OPTION_NUMBER, &b.slots, "N", "that a direction's share of the ring is cut into", 2, STAGE_MAX_SLOTS},
 		{"copy-lanes", OPTION_NUMBER, &b.lanes, "N", "that copies of a direction take in turn", 1, COPY_LANES},
 		{"turns", OPTION_FLAG, &b.turns, NULL, "copy lanes wait for each other", 0, 0},
 		{"ahead", OPTION_NUMBER, &b.ahead, "N", "turns of the ring submitted ahead of the device", 2, MIRRORS},
@@ -254,6 +268,10 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 		{"prefer-overlap", OPTION_FLAG, &b.prefer_overlap, NULL, "batches leave compute work alone", 0, 0},
 		{"gap", OPTION_BYTES, &b.gap, "SIZE", "between values, that is copied rather than cut out (4K)", 0, 4096},
 		{"paths", OPTION_FLAG, &b.paths, NULL, "each path by itself, and what one would write otherwise", 0, 0},
+		{"spin", OPTION_NUMBER, &b.spin, "US", "that threads look for an end that is near before they sleep (1000)", 0, 10000},
+		{"times", OPTION_FLAG, &b.times, NULL, "where the time of copies and of registration goes", 0, 0},
+		{"path", OPTION_TEXT, &b.path, "NAME", "that copies take: staged, bulk, direct or batched", 0, 0},
+		{"backing", OPTION_TEXT, &b.backing, "NAME", "that registration is measured with: hugetlb, thp or 4k (each)", 0, 0},
 		{"figure", OPTION_TEXT, &b.o.figure, "NAME", "only figures whose names begin so; several with commas", 0, 0},
 		{"mount", OPTION_TEXT, &b.o.mount, "DIR", "a mount to measure instead of one of its own", 0, 0},
 		{"human", OPTION_FLAG, &b.o.human, NULL, "aligned text instead of JSON", 0, 0},
@@ -268,6 +286,8 @@ int bench_gpu(const struct command *self, int argc, char **argv)
 	if (argc)
 		return usage_error(self, "unexpected argument '%s'", argv[0]);
 	b.bytes = b.bytes / (2 << 20) * (2 << 20);
+	if (b.path && bench_path(&b) < 0)
+		return usage_error(self, "there is no path '%s'", b.path);
 	if (!known(&b))
 		return usage_error(self, "no figure begins with '%s'", b.o.figure);
 	r = begin(&b);

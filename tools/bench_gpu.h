@@ -17,8 +17,12 @@ struct bench_gpu {
 	const char *kernels;
 	uint64_t device, bytes, register_bytes, memory;
 	uint64_t blocks[KERNELS], slots, lanes, ahead, gap; /* struct gpu_tuning; 0 (gap: UINT64_MAX): the library's own */
+	uint64_t ring_in, spin;           /* spin: UINT64_MAX */
 	bool turns, kernels_first, prefer_overlap;
 	bool paths; /* each path by itself, and what users would write */
+	bool times; /* where the time of a copy goes */
+	const char *path; /* that all copies take; NULL: the library's choice */
+	const char *backing; /* that registration is measured with; NULL: each */
 	struct lab *lab;
 	struct pfs_gpu *gpu;
 	uint8_t *host;    /* 2 x bytes of registered memory: a half for each direction */
@@ -48,6 +52,8 @@ void bench_values_free(struct bench_values *values);
 uint64_t bench_planes_of(uint64_t plane_bytes);
 /* Copies all values once, start to end, @path -1 = as the library chooses. Seconds. */
 int bench_copy(struct bench_gpu *b, struct bench_values *values, bool to_device, int path, double *seconds);
+/* enum gpu_path of b->path, or -1. */
+int bench_path(const struct bench_gpu *b);
 /* Something else in each 512 bytes, without taking much time. */
 void bench_gpu_fill(uint8_t *memory, uint64_t bytes);
 /* Urgent restores of one value of 4.5 MiB in @half of the memory, from call to event. Microseconds. */
@@ -71,6 +77,8 @@ struct bench_way {
 	struct bench_values *v;
 	bool to_device;
 	int path;
+	bool event; /* until the event is reached, as a stream of the engine sees it; else until pfs_gpu_wait returns */
+	double moments[OP_MOMENTS + 1], count; /* sums of microseconds from the call on, the last one until it returned */
 };
 
 /* Measures @what between references. *best: of all references so far. */
@@ -80,6 +88,8 @@ int bench_way_once(void *way, double *gbps);
 int bench_ceiling_once(void *way, double *gbps);
 /* A way beside the ceiling, after a turn to warm up. */
 int bench_ratio(struct bench_gpu *b, struct bench_values *values, bool to_device, int path, struct bench_paired *ret);
+/* Where the time goes: members of a figure whose rate is @pairs. */
+int bench_times(struct bench_gpu *b, struct bench_values *values, bool to_device, const struct bench_paired *pairs, json_t *rest);
 /* Measures the ceiling of a direction now. */
 int bench_ceiling(struct bench_gpu *b, bool to_device, double *ret);
 

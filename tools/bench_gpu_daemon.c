@@ -159,7 +159,7 @@ static int get_once(void *context, double *gbps)
 /* Gets beside the same copies by the library alone. */
 static int compare_gets(struct e2e *e, struct bench_values *v)
 {
-	struct bench_way copies = {e->b, v, true, -1};
+	struct bench_way copies = {.b = e->b, .v = v, .to_device = true, .path = -1};
 	struct bench_paired pairs;
 	double best = 0;
 	int r = bench_pairs(&best, bench_way_once, &copies, get_once, e, &pairs);

@@ -52,14 +52,37 @@ int bench_pairs(double *best, bench_once reference, void *of, bench_once what, v
 	return 0;
 }
 
+static void add_moments(struct bench_way *way, const struct pfs_gpu_op *op, uint64_t returned)
+{
+	for (int i = 0; i < OP_MOMENTS; i++)
+		way->moments[i] += (double)(op->moments[i] - op->moments[OP_STARTED]) / 1e3;
+	way->moments[OP_MOMENTS] += (double)(returned - op->moments[OP_STARTED]) / 1e3;
+	way->count++;
+}
+
 int bench_way_once(void *context, double *gbps)
 {
 	struct bench_way *way = context;
-	double took;
-	int r = bench_copy(way->b, way->v, way->to_device, way->path, &took);
+	struct pfs_gpu_op *op = NULL;
+	uint64_t begin = clock_ns(), end = begin;
+	void *event;
+	int r;
 
-	*gbps = (double)way->v->bytes / 1e9 / took;
-	return r;
+	way->v->copy.pool = &way->v->pool; /* it may have been moved */
+	r = work_start(way->b->gpu, &way->v->copy, way->to_device, way->path, &op);
+	if (!r && way->event) {
+		r = pfs_gpu_event(op, 0, 60000, &event) || lab_spin(way->b->lab, event);
+		end = clock_ns();
+	}
+	if (!r)
+		r = pfs_gpu_wait(op, 60000);
+	if (!way->event)
+		end = clock_ns();
+	if (!r)
+		add_moments(way, op, end);
+	pfs_gpu_end(&op);
+	*gbps = (double)way->v->bytes / (double)(end - begin);
+	return r ? bench_gpu_complain("copying") : 0;
 }
 
 int bench_ceiling_once(void *context, double *gbps)
@@ -77,11 +100,59 @@ int bench_ceiling_once(void *context, double *gbps)
 
 int bench_ratio(struct bench_gpu *b, struct bench_values *v, bool to_device, int path, struct bench_paired *ret)
 {
-	struct bench_way way = {b, v, to_device, path};
+	struct bench_way way = {.b = b, .v = v, .to_device = to_device, .path = path};
 	double warm;
 	int r = bench_way_once(&way, &warm);
 
 	return r ? r : bench_pairs(&b->ceiling[to_device], bench_ceiling_once, &way, bench_way_once, &way, ret);
+}
+
+/* A line through copies of a quarter and of all: what it takes at any rate, and the rest over the ceiling. */
+static int line(struct bench_way *way, const struct bench_paired *pairs, json_t *rest)
+{
+	struct bench_values *v = way->v;
+	struct pfs_gpu_copy all = v->copy;
+	uint64_t bytes = v->bytes;
+	double rates[BENCH_GPU_TURNS], part, whole = (double)bytes / pairs->rate;
+	int r = 0;
+
+	if (all.count < 4)
+		return 0;
+	v->copy.count = all.count / 4;
+	v->bytes = bytes / all.count * v->copy.count;
+	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++)
+		r = bench_way_once(way, &rates[i]);
+	if (!r) {
+		double slope;
+
+		part = (double)v->bytes / bench_median(rates, BENCH_GPU_TURNS);
+		slope = (whole - part) / (double)(bytes - v->bytes);
+		json_object_set_new(rest, "fixed_us", json_real((whole - slope * (double)bytes) / 1e3));
+		json_object_set_new(rest, "inside_ratio", json_real(1 / slope / pairs->reference));
+	}
+	v->copy = all;
+	v->bytes = bytes;
+	return r;
+}
+
+int bench_times(struct bench_gpu *b, struct bench_values *v, bool to_device, const struct bench_paired *pairs, json_t *rest)
+{
+	static const char *const names[] = {NULL, "checked_us", "taken_us", "first_us", "submitted_us", "reached_us", "returned_us"};
+	struct bench_way way = {.b = b, .v = v, .to_device = to_device, .path = bench_path(b)}, event = way;
+	struct bench_paired until;
+	double rate;
+	int r = 0;
+
+	for (uint32_t i = 0; i < BENCH_GPU_TURNS && !r; i++)
+		r = bench_way_once(&way, &rate);
+	for (int i = 1; i <= OP_MOMENTS && !r; i++)
+		json_object_set_new(rest, names[i], json_real(way.moments[i] / way.count));
+	event.event = true;
+	if (!r)
+		r = bench_pairs(&b->ceiling[to_device], bench_ceiling_once, &event, bench_way_once, &event, &until);
+	if (!r)
+		json_object_set_new(rest, "event_ratio", json_real(until.ratio));
+	return r ? r : line(&way, pairs, rest);
 }
 
 int bench_ceiling(struct bench_gpu *b, bool to_device, double *ret)

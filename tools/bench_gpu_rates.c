@@ -124,12 +124,14 @@ static int one_size(struct bench_gpu *b, uint64_t plane, bool to_device)
 	r = bench_values_make(b, plane, bench_planes_of(plane), 0, b->bytes, &v);
 	if (r)
 		return r;
-	r = bench_ratio(b, &v, to_device, -1, &pairs);
+	r = bench_ratio(b, &v, to_device, bench_path(b), &pairs);
 	if (!r) {
 		rest = members_of(&pairs);
 		json_object_set_new(rest, "value_bytes", json_integer((json_int_t)(v.bytes / v.copy.count)));
 		if (b->paths)
 			r = each_way(b, &v, to_device, rest);
+		if (b->times && !r)
+			r = bench_times(b, &v, to_device, &pairs, rest);
 		bench_print(&b->o, figure, pairs.ratio, "", 0, rest);
 	}
 	bench_values_free(&v);
@@ -195,7 +197,7 @@ static int plain_both_once(void *context, double *gbps)
 static int duplex(struct bench_gpu *b)
 {
 	struct both_ways w = {.b = b};
-	struct bench_way alone = {b, &w.v[1], true, -1};
+	struct bench_way alone = {.b = b, .v = &w.v[1], .to_device = true, .path = -1};
 	struct bench_paired pairs;
 	double best = 0, plain = 0, warm;
 	int r = bench_values_make(b, 16384, 72, 0, b->bytes, &w.v[0]) || bench_values_make(b, 16384, 72, 1, b->bytes, &w.v[1]);

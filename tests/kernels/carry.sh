@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a machine with a GPU needs that has neither this source nor its libraries: carry.sh BUILD FOLDER. There:
 #   FOLDER/run check_twins cuda        FOLDER/run prefixfs bench gpu --paths
+#   FOLDER/faults.py FOLDER cuda
 #   FOLDER/session.py OUT 520                   all of it
 set -eu
 build=$1 folder=$2
 mkdir -p "$folder/lib"
-cp "$build/prefixfs" "$build/prefixfsd" "$build/tests/kernels/check_twins" "$(dirname "$0")/session.py" "$folder/"
+cp "$build/prefixfs" "$build/prefixfsd" "$build"/tests/kernels/check_twins "$build"/tests/kernels/check_faults \
+	"$build"/tests/kernels/check_plans "$(dirname "$0")/session.py" "$(dirname "$0")/faults.py" "$folder/"
 for library in jansson sodium sqlite3 uring fuse3 xxhash; do
 	ldd "$build/prefixfsd" "$build/prefixfs" | awk -v name="lib$library" 'index($1, name) == 1 { print $3 }' | sort -u |
 		while read -r path; do cp -L "$path" "$folder/lib/"; done

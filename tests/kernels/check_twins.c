@@ -3,9 +3,10 @@
  * On a GPU: what kernels and copies make of random copies, on each path, against a loop over bytes; all memory is compared. With
  * `ref` in its place it checks itself. Exits with 77 where there is no GPU, and says why.
  *
- *   check_twins [ref|cuda] [COPIES] [small] [turns]    SEED=number in the environment
+ *   check_twins [ref|cuda] [COPIES] [small] [turns] [pieces]    SEED=number in the environment
  *
- * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers); the others as options of bench gpu.
+ * `small`: planes of 64 KiB at most, nothing of many GiB (for checkers). `turns`: the option of bench gpu. `pieces`: slots are as small
+ * as they can be, and the end of each copy is looked for.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -352,6 +353,11 @@ int main(int argc, char **argv)
 
 	tuning_init(&tuning);
 	tuning.turns |= told(argc, argv, "turns");
+	if (told(argc, argv, "pieces")) {
+		tuning.slots = STAGE_MAX_SLOTS;
+		tuning.in_bytes = STAGE_MAX_SLOTS * STAGE_SLOT_BYTES;
+		tuning.spin_bytes = 0;
+	}
 	r = open_poisoned(kernels, &tuning);
 	if (r) {
 		pfs_gpu_last_error(why, sizeof(why));

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All that is to be known of a GPU, in one go and in a given time: checks, a sweep of tunings of the ring, all figures with the best one,
-what the rest of the device feels, checkers. session.py OUT [SECONDS [reserve]]; beside `run` and what carry.sh puts there.
+"""All that is to be known of a GPU, in one go and in a given time: checks, all figures, where their time goes, what the rest of the device
+feels, checkers. session.py OUT [SECONDS [reserve] [tune]]; beside `run` and what carry.sh puts there.
 
-OUT gets twins.txt, sweep.txt, gpu.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With
-`reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. What does not fit into the time
-is left out, and said.txt says so."""
+OUT gets twins.txt, faults.txt, gpu.txt, times.txt, beside.txt (JSON lines), said.txt (standard error of all), checkers.txt, host.txt. With
+`reserve`, which needs root and a machine of one's own, 15 GiB of huge pages are reserved meanwhile. With `tune` it is registration by its
+parts (register.txt), faults, a sweep of tunings of the ring (sweep.txt), and the rates of the best with their times. What does not fit into
+the time is left out, and said.txt says so."""
 import json
 import os
 import shutil
@@ -19,20 +20,29 @@ OUT = sys.argv[1]
 END = time.monotonic() + float(sys.argv[2] if len(sys.argv) > 2 else 520)
 KERNELS = os.environ.get("PFS_KERNELS", "cuda")
 SIZE = os.environ.get("SESSION_BYTES")  # of all figures, for a try without a GPU
-RESERVE = sys.argv[3:] == ["reserve"]
+RESERVE = "reserve" in sys.argv[3:]
+TUNE = "tune" in sys.argv[3:]
 POOL = "/proc/sys/vm/nr_hugepages"
 PAGES = 7680  # 15 GiB: what bench gpu takes, registers, and gives to a daemon
 
-RATES = "h2d_ratio_1168,h2d_ratio_4096,h2d_ratio_16384,h2d_ratio_262144,d2h_ratio_4096,d2h_ratio_32768,d2h_ratio_262144,duplex,cpu_ms"
+SIZES = ("4096", "16384", "65536", "262144")
+RATES = ",".join(["h2d_ratio_1168"] + ["%s_ratio_%s" % (way, size) for size in SIZES for way in ("h2d", "d2h")] + ["cpu_ms"])
+GOALS = {"h2d_ratio_" + size: 0.98 for size in SIZES}
+GOALS.update({"h2d_ratio_1168": 0.90, "d2h_ratio_4096": 0.93, "d2h_ratio_16384": 0.95, "d2h_ratio_65536": 0.97, "d2h_ratio_262144": 0.97})
 TUNINGS = [
-    "--ring-slots 2 --copy-lanes 2",
-    "CUDA_DEVICE_MAX_CONNECTIONS=32 --ring-slots 2 --copy-lanes 2",
-    "--ring-slots 2 --copy-lanes 1",
-    "--ring-slots 3 --copy-lanes 2",
-    "--ring-slots 2 --copy-lanes 2 --ring-blocks 16",
-    "--ring-slots 2 --copy-lanes 2 --turns",
+    "",
+    "--spin 0",
+    "--ring-in 30M",
+    "--ring-slots 3",
+    "--copy-lanes 1",
+    "--ring-blocks 16",
+    "--ring-blocks 64",
+    "--turns",
+    "--path staged",
+    "--path batched",
+    "CUDA_DEVICE_MAX_CONNECTIONS=32",
 ]
-UPLOADS = ["--ring-slots 2 --copy-lanes 2", "--ring-slots 2 --copy-lanes 2 --turns"]
+UPLOADS = ["", "--turns"]
 BESIDE = ["", "--prefer-overlap"]
 
 
@@ -90,7 +100,8 @@ def bench(name, options, limit):
 
 def host():
     with open(os.path.join(OUT, "host.txt"), "w", encoding="utf-8") as f:
-        for words in (["uname", "-a"], ["nproc"], ["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,PERFORMANCE"], ["free", "-m"],
+        for words in (["uname", "-a"], ["nproc"], ["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,PERFORMANCE"], ["free", "-m"], ["lscpu"],
+                      ["sh", "-c", "cat /sys/devices/system/node/node*/meminfo | grep -i -e memtotal -e hugepages"],
                       ["sh", "-c", "cat /sys/kernel/mm/transparent_hugepage/*enabled; ulimit -l"]):
             try:
                 f.write(subprocess.run(words, capture_output=True, text=True, timeout=20, check=False).stdout)
@@ -100,20 +111,41 @@ def host():
             f.write(memory.read())
 
 
-def sweep():
-    """The options that lack least of what is to be reached."""
-    goals = {"h2d_ratio_1168": 0.90, "h2d_ratio_4096": 0.98, "h2d_ratio_16384": 0.98, "h2d_ratio_262144": 0.98, "d2h_ratio_4096": 0.93,
-             "d2h_ratio_32768": 0.97, "d2h_ratio_262144": 0.97}
+def sweep(keep):
+    """The tuning that lacks least of what is to be reached."""
     best, least = TUNINGS[0], None
-    for options in TUNINGS:
-        rows = bench("sweep.txt", ["--bytes", "1G", *options.split(), "--figure", RATES], 25)
-        if not rows or not all(name in rows for name in goals):
+    for tuning in TUNINGS:
+        if left(keep) < 20:
+            say("left out: the tuning " + tuning)
             continue
-        lack = sum(max(0, goal + 0.002 - rows[name]["value"]) for name, goal in goals.items())
-        say("%s lacks %.4f" % (options, lack))
+        rows = bench("sweep.txt", [*tuning.split(), "--figure", RATES], 20)
+        if not all(name in rows for name in GOALS):
+            continue
+        lack = sum(max(0, goal + 0.002 - rows[name]["value"]) for name, goal in GOALS.items())
+        say("%s lacks %.4f: %s" % (tuning, lack, " ".join("%.4f" % rows[name]["value"] for name in GOALS)))
         if least is None or lack < least - 0.001:
-            best, least = options, lack
+            best, least = tuning, lack
+    say("the best tuning: " + best)
     return best
+
+
+def register(backing, *options):
+    bench("register.txt", ["--bytes", "64M", "--register-bytes", "8G", "--figure", "register", "--backing", backing, *options], 90)
+
+
+def faults():
+    run("faults.txt", ["faults.py", HERE, KERNELS], 120)
+
+
+def tune():
+    host()
+    register("hugetlb", "--times")
+    run("twins.txt", ["check_twins", KERNELS, "100", "small", "pieces"], 20)
+    faults()
+    best = sweep(65)
+    bench("gpu.txt", ["--times", *best.split(), "--figure", "h2d_ratio,d2h_ratio,duplex,cpu_ms"], left(20))
+    register("thp")
+    register("4k")
 
 
 def checker(tool, limit, *options):
@@ -142,7 +174,10 @@ def main():
     os.makedirs(OUT, exist_ok=True)
     before = set_pages(PAGES) if RESERVE else None
     try:
-        everything()
+        if TUNE:
+            tune()
+        else:
+            everything()
     finally:
         if before is not None:
             set_pages(before)
@@ -151,18 +186,18 @@ def main():
 def everything():
     host()
     run("twins.txt", ["check_twins", KERNELS, "200"], 60)
-    run("twins.txt", ["check_twins", KERNELS, "200", "small"], 30)
+    run("twins.txt", ["check_twins", KERNELS, "200", "small", "pieces"], 30)
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
-    checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
-    checker("racecheck", 30, "--racecheck-report", "all")
-    best = sweep()
-    say("the best tuning: " + best)
+    faults()
+    bench("gpu.txt", ["--paths"], min(200, left(50)))
+    bench("times.txt", ["--times", "--figure", "h2d_ratio,d2h_ratio"], 40)
+    for options in BESIDE:
+        bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", ",".join(
+            "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
     for options in UPLOADS:
         bench("beside.txt", ["--bytes", "1G", *options.split(), "--figure", "upload_p99_us,small_restore_us"], 15)
-    bench("gpu.txt", ["--paths", "--register-bytes", "4G", *best.split()], min(180, left(50)))
-    for options in BESIDE:
-        bench("beside.txt", ["--bytes", "1G", *best.split(), *options.split(), "--figure", ",".join(
-            "interference_%s_default_full" % x for x in ("memory_h2d", "memory_d2h", "matrix_h2d", "matrix_d2h"))], 20)
+    checker("memcheck", 30, "--report-api-errors", "no")  # calls that are to fail are among them
+    checker("racecheck", 30, "--racecheck-report", "all")
     checker("initcheck", 45)
 
 

@@ -5,10 +5,12 @@ import json
 import mmap
 import os
 import subprocess
+import sys
 import time
 
 import pytest
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUT = {"version": 1, "memory": {"floor": 8 << 20}, "identity": {"model": "gpu"}, "world": 1, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [
               {"name": "a", "bytes": 1168}, {"name": "b", "bytes": 4096}, {"name": "c", "bytes": 2048}]},
@@ -51,6 +53,17 @@ def test_killed_with_copies_under_way(program, namespace, slower):
         time.sleep(0.02)
     left = stats(namespace)
     assert {name: left[name] for name in names} == {name: "0" for name in names}
+
+
+def test_lost_full_and_killed(program, build, mountable):
+    """What a GPU is asked for by the same program, here on plain C that is held up and lost."""
+    for name in ("prefixfsd", "tests/kernels/check_faults", "tests/kernels/check_plans"):
+        program(name)
+    answer = subprocess.run([sys.executable, os.path.join(ROOT, "tests/kernels/faults.py"), build, "ref"], capture_output=True, text=True,
+                            check=False)
+    if answer.returncode == 77:
+        pytest.skip(answer.stdout.splitlines()[-1])
+    assert answer.returncode == 0 and answer.stdout.endswith("all: ok\n"), answer.stdout + answer.stderr
 
 
 class Plane(ctypes.Structure):

@@ -52,6 +52,8 @@ static struct lazy {
 	uint32_t favourite;      /* lane that goes first, as far as it can */
 	bool asleep;             /* nothing is done while work is given */
 	uint32_t registered;
+	void (*meanwhile)(void *); /* done once, amid the next work that is given; atomic */
+	void *meanwhile_context;
 } lazy = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* (lock) */
@@ -116,9 +118,12 @@ static inline bool lazy_step(void)
 
 static inline int lazy_give(enum lane lane, struct lazy_command command)
 {
+	void (*meanwhile)(void *) = __atomic_exchange_n(&lazy.meanwhile, NULL, __ATOMIC_ACQ_REL);
 	struct lazy_command *c = malloc(sizeof(*c));
 	int r;
 
+	if (meanwhile)
+		meanwhile(lazy.meanwhile_context);
 	pthread_mutex_lock(&lazy.lock);
 	r = lazy_fault();
 	if (r) {
@@ -227,6 +232,20 @@ static inline int lazy_event_finish(struct backend *b, struct gpu_event *event)
 	return r;
 }
 
+static inline int lazy_event_reached(struct backend *b, struct gpu_event *event)
+{
+	int r;
+
+	pthread_mutex_lock(&lazy.lock);
+	r = lazy_fault();
+	if (!r) {
+		lazy_step();
+		r = event->reached >= event->submitted;
+	}
+	pthread_mutex_unlock(&lazy.lock);
+	return r;
+}
+
 static inline int lazy_drain(struct backend *b, enum lane lane)
 {
 	int r;
@@ -286,6 +305,7 @@ static const struct backend_ops backend_lazy = {
 	.event_wait = lazy_event_wait,
 	.event_wait_foreign = lazy_event_wait_foreign,
 	.event_finish = lazy_event_finish,
+	.event_reached = lazy_event_reached,
 	.event_handle = lazy_event_handle,
 	.drain = lazy_drain,
 };

@@ -35,6 +35,9 @@ static int open_lazy(struct pfs_gpu **gpu)
 		t.copy_lanes = 1 + (uint32_t)dice(&d, COPY_LANES);
 		t.turns = dice(&d, 2);
 		t.ahead = 2 + (uint32_t)dice(&d, MIRRORS - 1);
+		t.in_bytes = t.slots * STAGE_SLOT_BYTES + dice(&d, STAGE_RING_BYTES - 2 * t.slots * STAGE_SLOT_BYTES);
+		t.spin_us = (uint32_t)dice(&d, 2) * 200;
+		t.spin_bytes = 0;
 	}
 	return gpu_open_tuned(&backend_lazy, &o, &t, gpu);
 }
@@ -53,6 +56,7 @@ struct job {
 	uint64_t *values;
 	uint32_t *pages;
 	bool to_device;
+	struct pfs_gpu *gpu;
 	struct pfs_gpu_op *op;
 };
 
@@ -212,6 +216,128 @@ static void after_an_event(void **state)
 		}
 }
 
+static void start_two(void *context)
+{
+	struct job *jobs = context;
+
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(work_start(jobs[i].gpu, &jobs[i].copy, jobs[i].to_device, -1, &jobs[i].op), 0);
+}
+
+/* The caller of an idle direction begins and does not wait, the thread goes on; what was started meanwhile is submitted later. */
+static void begun_by_the_caller(void **state)
+{
+	const uint32_t counts[] = {96, 4, 4}, firsts[] = {0, 96, 100};
+	struct pfs_gpu_options o;
+	struct gpu_tuning t;
+
+	pfs_gpu_options_init(&o);
+	for (int turn = 0; turn < 2 * PATHS; turn++) {
+		bool to_device = turn & 1, recorded = false;
+		uint8_t *device, *segment;
+		struct pfs_gpu *gpu = NULL;
+		struct job jobs[3];
+		struct world w;
+
+		tuning_init(&t);
+		t.in_bytes = to_device ? 2 * STAGE_SLOT_BYTES : STAGE_RING_BYTES - 2 * STAGE_SLOT_BYTES; /* values for three slots */
+		t.spin_bytes = dice(&d, 2) * t.spin_bytes;
+		make_world(&w, 104, 512);
+		device = world_map(w.device_bytes);
+		segment = world_map(w.segment_bytes);
+		memcpy(device, w.device, w.device_bytes);
+		memcpy(segment, w.segment, w.segment_bytes);
+		assert_int_equal(gpu_open_tuned(&backend_lazy, &o, &t, &gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		for (uint32_t i = 0; i < 3; i++) {
+			make_job(&jobs[i], &w, to_device, firsts[i], counts[i]);
+			jobs[i].copy.after = i == 0 ? &recorded : NULL;
+			jobs[i].gpu = gpu;
+			world_expect(&w, &jobs[i].copy, to_device, device, segment);
+		}
+		lazy.meanwhile_context = &jobs[1];
+		lazy.meanwhile = start_two;
+		assert_int_equal(work_start(gpu, &jobs[0].copy, to_device, turn / 2, &jobs[0].op), 0);
+		assert_non_null(jobs[2].op);
+		assert_int_equal(pfs_gpu_test(jobs[0].op), -EAGAIN);
+		__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
+		for (uint32_t i = 0; i < 3; i++)
+			assert_int_equal(pfs_gpu_wait(jobs[i].op, 0), 0);
+		for (uint32_t i = 0; i < 2; i++)
+			assert_true(jobs[i].op->moments[OP_SUBMITTED] <= jobs[i + 1].op->moments[OP_TAKEN]);
+		for (uint32_t i = 0; i < 3; i++) {
+			pfs_gpu_end(&jobs[i].op);
+			free_job(&jobs[i]);
+		}
+		assert_memory_equal(device, w.device, w.device_bytes);
+		assert_memory_equal(segment, w.segment, w.segment_bytes);
+		pfs_gpu_close(&gpu);
+		munmap(device, w.device_bytes);
+		munmap(segment, w.segment_bytes);
+		world_free(&w);
+	}
+}
+
+static void note_thread(void *context)
+{
+	*(pthread_t *)context = pthread_self();
+}
+
+/* All of @op is submitted, and whoever did it is no more at it. */
+static void await_submitted(struct pfs_gpu_op *op)
+{
+	struct channel *c = op->channel;
+	bool taken = true;
+	void *event;
+
+	assert_int_equal(pfs_gpu_event(op, op->shape->part_count - 1, 0, &event), 0);
+	while (taken) {
+		pthread_mutex_lock(&c->gpu->lock);
+		taken = c->taken;
+		pthread_mutex_unlock(&c->gpu->lock);
+		sched_yield();
+	}
+}
+
+/* A caller begins where nothing is under way, though nobody submits. Else the thread does. */
+static void begun_where_nothing_is_under_way(void **state)
+{
+	for (int to_device = 0; to_device < 2; to_device++) {
+		pthread_t submitters[3] = {0};
+		struct pfs_gpu *gpu = NULL;
+		bool recorded = false;
+		struct job jobs[3];
+		struct world w;
+
+		make_world(&w, 12, 64);
+		assert_int_equal(open_lazy(&gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		for (uint32_t i = 0; i < 3; i++) {
+			make_job(&jobs[i], &w, to_device, i * 4, 4);
+			jobs[i].copy.parts = NULL;
+			jobs[i].copy.part_count = 0;
+			jobs[i].copy.after = i == 0 ? &recorded : NULL;
+			if (i == 2) { /* the third one is alone again */
+				__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
+				assert_int_equal(pfs_gpu_wait(jobs[0].op, 0), 0);
+				assert_int_equal(pfs_gpu_wait(jobs[1].op, 0), 0);
+			}
+			lazy.meanwhile_context = &submitters[i];
+			__atomic_store_n(&lazy.meanwhile, note_thread, __ATOMIC_RELEASE);
+			assert_int_equal(work_start(gpu, &jobs[i].copy, to_device, PATH_STAGED, &jobs[i].op), 0);
+			await_submitted(jobs[i].op);
+			assert_int_equal(!pthread_equal(submitters[i], pthread_self()), i == 1);
+		}
+		assert_int_equal(pfs_gpu_wait(jobs[2].op, 0), 0);
+		for (uint32_t i = 0; i < 3; i++) {
+			pfs_gpu_end(&jobs[i].op);
+			free_job(&jobs[i]);
+		}
+		pfs_gpu_close(&gpu);
+		world_free(&w);
+	}
+}
+
 /* An operation that nobody asks about any more goes by itself, and a device waits for it. */
 static void let_go(void **state)
 {
@@ -281,6 +407,111 @@ static bool run_with_fault(struct world *w, uint64_t fail_at)
 	return !reached;
 }
 
+struct failing_beginning {
+	struct job *jobs; /* [3] */
+	uint64_t fail_at; /* call of the beginning */
+};
+
+static void start_two_and_fail(void *context)
+{
+	struct failing_beginning *f = context;
+
+	start_two(f->jobs + 1);
+	pthread_mutex_lock(&lazy.lock);
+	lazy.calls = 0;
+	lazy.fail_at = f->fail_at;
+	pthread_mutex_unlock(&lazy.lock);
+}
+
+/* Wrong bytes lie where @w's jobs go, and the right ones in *device and *segment. */
+static void spoil(struct world *w, const struct job *jobs, uint8_t *device, uint8_t *segment)
+{
+	if (jobs[0].to_device)
+		dice_fill(&d, w->device, w->device_bytes);
+	else
+		dice_fill(&d, w->segment, w->segment_bytes);
+	memcpy(device, w->device, w->device_bytes);
+	memcpy(segment, w->segment, w->segment_bytes);
+	for (uint32_t i = 0; i < 3; i++)
+		world_expect(w, &jobs[i].copy, jobs[i].to_device, device, segment);
+}
+
+/* The caller's beginning is a part of a rectangle; call @n of it fails. False: it has fewer. */
+static bool beginning_fails(struct pfs_gpu *gpu, struct job *jobs, uint64_t n)
+{
+	struct failing_beginning f = {jobs, n};
+	char why[200];
+	bool failed;
+
+	lazy.meanwhile_context = &f;
+	lazy.meanwhile = start_two_and_fail;
+	assert_int_equal(work_start(gpu, &jobs[0].copy, jobs[0].to_device, PATH_STAGED, &jobs[0].op), 0);
+	failed = pfs_gpu_test(jobs[0].op) == -EIO && jobs[0].op->row == 0; /* the thread begins at another row */
+	if (failed) {
+		pfs_gpu_last_error(why, sizeof(why));
+		assert_non_null(strstr(why, "was made to fail"));
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		int r = pfs_gpu_wait(jobs[i].op, 0);
+
+		if (failed)
+			assert_int_equal(r, i == 0 ? -EIO : 0);
+		pfs_gpu_end(&jobs[i].op);
+	}
+	pthread_mutex_lock(&lazy.lock);
+	lazy.fail_at = 0;
+	pthread_mutex_unlock(&lazy.lock);
+	return failed;
+}
+
+/* Whatever was started behind it is done, and so is the same copy when it is started again. */
+static void a_cut_beginning_fails(void **state)
+{
+	const uint32_t counts[] = {96, 4, 4}, firsts[] = {0, 96, 100};
+
+	for (int to_device = 0; to_device < 2; to_device++) {
+		uint8_t *device, *segment;
+		struct pfs_gpu_options o;
+		struct pfs_gpu *gpu = NULL;
+		struct gpu_tuning t;
+		struct job jobs[3];
+		struct world w;
+		uint64_t n = 1;
+
+		pfs_gpu_options_init(&o);
+		tuning_init(&t);
+		t.in_bytes = to_device ? 2 * STAGE_SLOT_BYTES : STAGE_RING_BYTES - 2 * STAGE_SLOT_BYTES;
+		make_world(&w, 104, 512);
+		assert_true(counts[0] * w.slot_bytes > 2 * STAGE_SLOT_BYTES);
+		device = world_map(w.device_bytes);
+		segment = world_map(w.segment_bytes);
+		assert_int_equal(gpu_open_tuned(&backend_lazy, &o, &t, &gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		for (uint32_t i = 0; i < 3; i++) {
+			make_job(&jobs[i], &w, to_device, firsts[i], counts[i]);
+			jobs[i].gpu = gpu;
+		}
+		jobs[0].copy.parts = NULL;
+		jobs[0].copy.part_count = 0;
+		spoil(&w, jobs, device, segment);
+		for (; beginning_fails(gpu, jobs, n); n++) {
+			assert_int_equal(work_start(gpu, &jobs[0].copy, to_device, PATH_STAGED, &jobs[0].op), 0);
+			assert_int_equal(pfs_gpu_wait(jobs[0].op, 0), 0);
+			pfs_gpu_end(&jobs[0].op);
+			assert_memory_equal(device, w.device, w.device_bytes);
+			assert_memory_equal(segment, w.segment, w.segment_bytes);
+			spoil(&w, jobs, device, segment);
+		}
+		assert_true(n > 2 * 8); /* two slots, eight calls each */
+		pfs_gpu_close(&gpu);
+		for (uint32_t i = 0; i < 3; i++)
+			free_job(&jobs[i]);
+		munmap(device, w.device_bytes);
+		munmap(segment, w.segment_bytes);
+		world_free(&w);
+	}
+}
+
 static void every_call_fails(void **state)
 {
 	struct world w;
@@ -299,8 +530,11 @@ int main(void)
 		cmocka_unit_test(many_at_once),
 		cmocka_unit_test(two_copy_lanes),
 		cmocka_unit_test(after_an_event),
+		cmocka_unit_test(begun_by_the_caller),
+		cmocka_unit_test(begun_where_nothing_is_under_way),
 		cmocka_unit_test(let_go),
 		cmocka_unit_test(every_call_fails),
+		cmocka_unit_test(a_cut_beginning_fails),
 	};
 	const char *seed = getenv("SEED");
 

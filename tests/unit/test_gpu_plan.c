@@ -113,11 +113,11 @@ static void places(void **state)
 	for (unsigned turn = 0; turn < 300; turn++) {
 		struct gpu_column columns[3] = {0};
 		uint64_t values[200], stand_ins[200], slot = 1ull << 40, gap = dice(&d, 2) ? STAGE_MAX_GAP : 0, span, low,
-			bytes = STAGE_RING_BYTES / (2 + dice(&d, STAGE_MAX_SLOTS - 1));
+			bytes = STAGE_RING_BYTES / 2 / (2 + dice(&d, STAGE_MAX_SLOTS - 1));
 		struct gpu_rect rect = {.columns = columns, .values = values, .column_count = 3, .row_count = 1 + (uint32_t)dice(&d, 200),
 			.pages_per_value = 1};
 		struct stretch stretches[3];
-		uint32_t n, first = 0;
+		uint32_t n, sure, first = 0;
 
 		for (uint32_t i = 0; i < 3; i++) {
 			columns[i].bytes = 1 + dice(&d, 200000);
@@ -132,11 +132,14 @@ static void places(void **state)
 		assert_true(n >= 1 && n <= 3 && stretches[0].offset == low);
 		for (uint32_t i = 1; i < n; i++)
 			assert_true(stretches[i].offset - stretches[i - 1].offset - stretches[i - 1].bytes > gap);
+		sure = stage_sure_rows(&rect, n, bytes, gap);
+		assert_true(sure >= 1);
 		while (first < rect.row_count) {
 			uint32_t rows = stage_place(&rect, n, first, slot, bytes, gap, stand_ins);
 			uint64_t end = slot;
 
 			assert_true(rows >= 1 && first + rows <= rect.row_count);
+			assert_true(rows >= sure || first + rows == rect.row_count);
 			for (uint32_t i = 0; i < rows; i++) {
 				uint64_t at = stand_ins[i] + low;
 
@@ -211,8 +214,10 @@ static void choices(void **state)
 	for (int in = 0; in < 2; in++) {
 		for (uint64_t piece = 1024; piece <= 32768; piece *= 2)
 			assert_int_equal(choice(piece, 128 * piece < 1 << 20 ? 128 * piece : 1 << 20, in, false, true, true), PATH_STAGED);
-		for (uint64_t piece = 65536; piece <= 2 << 20; piece *= 2) /* entries of a batch are long enough: no kernels */
-			assert_int_equal(choice(piece, 4 << 20, in, false, true, true), PATH_BATCHED);
+		for (uint64_t piece = 65536; piece <= 2 << 20; piece *= 2) { /* entries of a batch are long enough: no kernels, if they gain nothing */
+			assert_int_equal(choice(piece, 4 << 20, in, false, true, true), in || piece < 131072 ? PATH_STAGED : PATH_BATCHED);
+			assert_int_equal(choice(piece, piece, in, false, true, true), PATH_BATCHED);
+		}
 		assert_int_equal(choice(4 << 20, 4 << 20, in, false, true, true), PATH_BATCHED);
 		assert_int_equal(choice(4096, 1 << 20, in, true, true, true), PATH_BULK);
 		assert_int_equal(choice(4096, 1 << 20, in, true, false, true), PATH_DIRECT);
