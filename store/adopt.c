@@ -102,8 +102,10 @@ static int take_budget(struct attempt *a)
 		budget_force(&space->host->budget, space->floor_bytes, space->granted_bytes, grant.length);
 		space->granted_bytes += grant.length;
 		space->cut_at[id] = index_clock(space->index);
-		if (!grant.ready)
-			slots_grant_renew(space->slots, id); /* populated by host_adopted */
+		if (grant.ready)
+			continue;
+		slots_grant_renew(space->slots, id); /* populated by host_adopted */
+		space->cold[id / 64] |= 1ull << id % 64;
 	}
 	space->adopted = true;
 	lock_drop(&space->lock);

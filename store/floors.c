@@ -199,6 +199,7 @@ int space_cut_floor(struct space *space, struct why *why)
 			return 0;
 		if (r)
 			return why_set(why, -r, "namespace %s: no memory for a grant", space->name);
+		space->cold[id / 64] |= 1ull << id % 64;
 		slots_grant_get(space->slots, id, &grant);
 		slots[class_index][share] += grant.slots;
 		space->granted_bytes += bytes;

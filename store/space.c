@@ -144,8 +144,10 @@ void space_prewarm(struct space *space)
 	for (uint32_t id = 0; id < slots_grant_limit(space->slots); id++) {
 		struct slots_grant grant;
 
-		if (!slots_grant_get(space->slots, id, &grant) || grant.ready)
+		if (!(space->cold[id / 64] >> id % 64 & 1)) /* others are populated by who cut them, as space_grow does */
 			continue;
+		space->cold[id / 64] &= ~(1ull << id % 64);
+		slots_grant_get(space->slots, id, &grant);
 		if (space_push_grant(space, &grant, true))
 			space->prewarm_goal += grant.length;
 		else

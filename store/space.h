@@ -108,6 +108,7 @@ struct space {
 	struct recut_side recut_side[LAYOUT_MAX_CLASSES][LAYOUT_MAX_SHARES]; /* (lock) */
 	bool recut_queued;          /* (lock) or under way */
 	uint32_t *cut_at;           /* (lock) [SLOTS_MAX_GRANTS] tick at which the grant was cut */
+	uint64_t cold[SLOTS_MAX_GRANTS / 64]; /* (lock) grants of the floor, and such as a predecessor left, that space_prewarm is to populate */
 	uint32_t leaving;           /* (lock) grant whose pages are being given back, SLOTS_NONE = none */
 	struct hunger hunger;       /* (lock) */
 	struct remnants *remnants;  /* NULL: there were none when it was adopted; set then, its content (lock) */

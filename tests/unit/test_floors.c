@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "store/host_private.h"
+#include "store/space_make.h"
 
 #define MIB (1ull << 20)
 #define CLASS_BIG "{\"name\":\"big\",\"kind\":\"state\",\"planes\":[{\"name\":\"s\",\"bytes\":10485760}]}"
@@ -240,6 +241,32 @@ static void what_would_not_fit_waits_for_nobody(void **state)
 	host_free(&host);
 }
 
+/* An adopted namespace serves before its floor is populated: a put may have grown it by then. */
+static void what_grows_before_the_floor_is_populated(void **state)
+{
+	uint64_t deadline_ns = clock_now_ns() + 60000000000ull;
+	struct slots_grant grant;
+	bool all_ready = false;
+	struct fixture f;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 256 * MIB, 16 * MIB, NULL);
+	lock_take(&f.space->lock); /* the grower says of none that it is ready meanwhile */
+	assert_int_equal(space_grow(f.space, 0, 0, TABLES_NONE), GROW_COMING);
+	space_prewarm(f.space);
+	lock_drop(&f.space->lock);
+	while (!all_ready) {
+		assert_true(clock_now_ns() < deadline_ns);
+		lock_take(&f.space->lock);
+		all_ready = true;
+		for (uint32_t id = 0; id < slots_grant_limit(f.space->slots); id++)
+			all_ready &= !slots_grant_get(f.space->slots, id, &grant) || grant.ready;
+		lock_drop(&f.space->lock);
+	}
+	fixture_await_prewarm(&f); /* of what was promised only */
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +276,7 @@ int main(void)
 		cmocka_unit_test(each_share_has_one),
 		cmocka_unit_test(a_removed_one_s_floor_is_waited_for),
 		cmocka_unit_test(what_would_not_fit_waits_for_nobody),
+		cmocka_unit_test(what_grows_before_the_floor_is_populated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
