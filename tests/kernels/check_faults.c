@@ -241,10 +241,20 @@ static uint32_t copy_on_all_paths(struct memory *m)
 	return refused;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 static void full_at_open(void)
 {
 	int r;
 
+	if (!cuda && SANITIZED) {
+		printf("  opening without memory: skipped: a sanitizer's program does not fit so little memory\n");
+		return;
+	}
 	if (cuda)
 		fill_device(1 << 20);
 	else
