@@ -145,6 +145,17 @@ static void correct(const struct parent *p, const char *file, const char *reason
 	rundir_write(&p->dir, file, corrected, (size_t)bytes);
 }
 
+/* What the next serving process is told. */
+static void correct_sentence(struct parent *p, const char *reason)
+{
+	char before[sizeof(p->last_exit)];
+
+	if (strncmp(p->last_exit, NOT_REAPED, strlen(NOT_REAPED)) != 0)
+		return;
+	memcpy(before, p->last_exit, sizeof(before));
+	snprintf(p->last_exit, sizeof(p->last_exit), "%.240s%.200s", reason, before + strlen(NOT_REAPED));
+}
+
 void obituary_reaped(struct parent *p, int status)
 {
 	char reason[LAST_EXIT_REASON_BYTES];
@@ -154,6 +165,7 @@ void obituary_reaped(struct parent *p, int status)
 	log_info("the serving process %d has ended: %s", (int)p->unreaped.pid, reason);
 	correct(p, "last_exit", reason);
 	correct(p, "deaths", reason);
+	correct_sentence(p, reason);
 	p->unreaped = (struct last_exit_facts){0};
 }
 

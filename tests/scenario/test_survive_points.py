@@ -223,7 +223,7 @@ def test_killed_while_it_adopts(survives, peer, slower, rules):
     all_is_over(d, engines)
 
 
-@pytest.mark.parametrize("rules", [",settle_leaving", ",settle_slot:7", ",settle_free", ",settle_slot:7,settle_slot:7", ",settle_leaving,adopt_seats"])
+@pytest.mark.parametrize("rules", [",settle_leaving", ",settle_slot:3", ",settle_free", ",settle_slot:3,settle_slot:3", ",settle_leaving,adopt_seats"])
 @pytest.mark.parametrize("who", ["client", "process"])
 def test_killed_while_it_settles(survives, peer, slower, rules, who):
     """What a client asks for, or what a process left that ended while nobody served."""
