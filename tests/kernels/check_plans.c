@@ -365,7 +365,7 @@ static void fill(struct engine *e, uint32_t first, uint64_t bytes)
 
 int main(int argc, char **argv)
 {
-	struct engine e = {0};
+	static struct engine e; /* its memory goes with the process, however that ends */
 	const char *what;
 	int r;
 
