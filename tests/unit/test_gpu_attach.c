@@ -477,6 +477,69 @@ static void attached_and_detached_by_several_threads(void **state)
 	pfs_gpu_close(&gpu);
 }
 
+static _Atomic bool over;
+
+static void *attach_through_deaths(void *context)
+{
+	const struct attacher *a = context;
+
+	for (unsigned i = 0; !over; i++) {
+		int r = attach_it(a->gpu, a->session);
+
+		if (r && r != -ESTALE && r != -ENOTCONN) /* one death after another */
+			abort();
+		r = i % 3 ? 0 : pfs_gpu_detach(a->gpu, a->session);
+		if (r && r != -ENOENT)
+			abort();
+	}
+	return NULL;
+}
+
+static unsigned deaths_left(unsigned more)
+{
+	unsigned left;
+
+	pthread_mutex_lock(&one_request);
+	left = d.deaths += more;
+	pthread_mutex_unlock(&one_request);
+	return left;
+}
+
+/* What is registered is mapped, the driver asserts, however often the memory is another one. */
+static void attached_through_deaths_by_several_threads(void **state)
+{
+	struct pfs_gpu *gpu = open_device(4);
+	struct pfs_session *s = session_open(false);
+	struct attacher attacher = {gpu, s};
+	pthread_t threads[2];
+	int r;
+
+	d.deadly = PFS_IOC_SEGMENTS;
+	d.error = ENOTCONN;
+	over = false;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, attach_through_deaths, &attacher), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		deaths_left(1);
+		while (deaths_left(0))
+			sched_yield();
+	}
+	over = true;
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	while ((r = attach_it(gpu, s)) == -ENOTCONN) /* a deadline may have passed in vain */
+		sched_yield();
+	assert_int_equal(r, 0);
+	assert_true(info_of(s).remapped >= 1);
+	assert_int_equal(registered(gpu), SEGMENT_BYTES);
+	for (unsigned i = 0; i < driver.count; i++)
+		assert_true(driver.at[i] - (uintptr_t)info_of(s).segment < SEGMENT_BYTES);
+	assert_true(s->mappings && !s->mappings->next);
+	assert_int_equal(pfs_gpu_detach(gpu, s), 0);
+	pfs_close(&s);
+	pfs_gpu_close(&gpu);
+}
+
 static int begin(void **state)
 {
 	int r = daemon_start(state);
@@ -503,6 +566,7 @@ int main(void)
 		with_daemon(a_range_of_several_pieces_goes_whole_or_not_at_all),
 		with_daemon(what_the_engine_registers_anew_is_its_own),
 		with_daemon(attached_and_detached_by_several_threads),
+		with_daemon(attached_through_deaths_by_several_threads),
 	};
 
 	lazy.dice.state = 1234567;
