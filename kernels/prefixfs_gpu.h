@@ -88,22 +88,28 @@ typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t to
 /* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
  * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
  * 0.03 to 0.06 s a GiB. Called again it takes up what was granted since; what is registered already stays so and costs
- * nothing. Memory that is mapped read-only is registered so, and only read from. After the daemon was restarted with other memory
- * (pfs_session_info.remapped) the new one is registered; the old one stays until pfs_gpu_detach.
+ * nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
+ * restarted with other memory (pfs_session_info.remapped) the new one is registered, and what was registered of the old one is taken back
+ * as soon as an attaching finds neither a plan nor a copy that uses it. Several threads may attach one session: one after another.
  * Blocks as long as it takes. All or nothing is acknowledged: a range that cannot be registered is an error.
- * -EINVAL (the session has no rank), -ENOMEM, -EIO, and what pfs_segments and pfs_segments_ack say. */
+ * -EINVAL (the session has no rank), -ENOMEM, -EIO, -ESTALE (ranges or memory change again and again), and what pfs_segments and
+ * pfs_segments_ack say. */
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context);
 
-/* Takes the registrations back that @session's attaching made. First end all copies of its plans: no operation of it may be under
- * way, nor an attaching. Before pfs_close. */
+/* Takes the registrations back that @session's attaching made, and lets its memory go. First end all copies of its plans. Those that a
+ * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline, and so is an attaching. Before pfs_close; where that was
+ * forgotten, @session still names what it had, and nothing of it is touched.
+ * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (a plan is not given back yet): nothing was taken back then.
+ * -EIO: the driver's; everything was. */
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
 /* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
  * generation) counts once more and costs nothing; another generation of the same place registers it anew. Memory that somebody registered
- * already is accepted and left to them.
- * -EINVAL (misaligned, empty, or overlapping another registration), -ENOMEM, -EIO. */
+ * already is accepted and left to them. It has to stay mapped as long as it is registered.
+ * -EINVAL (misaligned, empty, or overlapping another registration), -EBUSY (copies use the other generation), -ENOMEM, -EIO. */
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
-/* Undoes one pfs_gpu_register. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it). */
+/* Undoes one pfs_gpu_register, all of it or nothing. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it),
+ * -EIO (the driver's; it is undone). */
 int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
  *   RETIRED  refs == key_areas          ctl is closed and the segment let go of; key areas have the call buffer still
  *   freed    with the last reference
  *
- * One lock guards all of it and is never held during a system call that may wait.
+ * One lock guards all of it, but mappings (mapping.h), and is never held during a system call that may wait.
  */
 #ifndef PREFIXFS_CLIENT_CLIENT_H
 #define PREFIXFS_CLIENT_CLIENT_H
@@ -45,7 +45,7 @@ struct conn {
 	bool lost;         /* (lock) */
 	bool unpinned;     /* (lock) lost, and the daemon lives: what its plans held may be another's */
 	int ctl;           /* -1: closed */
-	struct mapping *mapping; /* NULL: let go of */
+	struct pfs_segment *mapping; /* NULL: let go of */
 	uint8_t *segment;  /* the mapping's address */
 	uint8_t *buffer;
 	uint64_t segment_bytes, segment_page_bytes, buffer_bytes;
@@ -83,8 +83,7 @@ struct pfs_session {
 	pthread_cond_t changed;       /* an area was given back, or attaching anew came to its end */
 	struct conn *current;         /* (lock) never NULL once the session is open; lost: to be replaced */
 	struct conn *conns;           /* (lock) all of them */
-	struct mapping *mappings;     /* (lock) all of them */
-	uint64_t mapping_counter;     /* (lock) */
+	struct pfs_segment *mappings; /* (mappings, mapping.h) all of them */
 	bool attaching;               /* (lock) */
 	bool met;                     /* a ctl was opened once; written by who attaches */
 	unsigned waiters;             /* (lock) of `changed` */

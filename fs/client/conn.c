@@ -269,7 +269,7 @@ void conn_free(struct pfs_session *session, struct conn **connp)
 	*connp = NULL;
 	if (conn->ctl >= 0)
 		close(conn->ctl);
-	mapping_put(session, &conn->mapping);
+	mapping_put(&conn->mapping);
 	if (conn->buffer)
 		munmap(conn->buffer, conn->buffer_bytes);
 	areas_deinit(&conn->areas);
@@ -318,7 +318,7 @@ static void settle(struct pfs_session *session, struct conn *by, uint64_t number
 void conn_put(struct pfs_session *session, struct conn **connp)
 {
 	struct conn *conn = *connp, *by = NULL;
-	struct mapping *mapping = NULL;
+	struct pfs_segment *mapping = NULL;
 	int ctl = -1;
 	bool last;
 
@@ -339,7 +339,7 @@ void conn_put(struct pfs_session *session, struct conn **connp)
 	pthread_mutex_unlock(&session->lock);
 	if (by)
 		settle(session, by, conn->number);
-	mapping_put(session, &mapping);
+	mapping_put(&mapping);
 	if (ctl >= 0)
 		close(ctl);
 	if (last)

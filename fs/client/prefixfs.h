@@ -20,7 +20,7 @@
  *   a handle       pfs_get_transfer and pfs_get_into deliver nothing and end it; pfs_get_cancel is 0
  *   a get plan     its addresses stay mapped and its bytes what they are, until pfs_release, which is 0
  * Where the daemon kept its memory, the segment's address stays, and what was registered with a device. Else there is a second mapping;
- * the old one goes with the last of its plans, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
+ * the old one goes with the last of its plans and holds, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
  * Where nobody serves until the deadline, or the daemon dies again and again of the same request, any call that has to ask is -ENOTCONN: to
  * an engine a miss, or a value that is not kept. From then on such calls fail at once, but for one a second, which tries again: until
  * the session is attached. pfs_poll_fd() is readable when it is time to. A fallen mount (prefixfsd(8)) is not waited for at all.
@@ -145,6 +145,32 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
  * as it was is acknowledged again by the library.
  * @count 1..32,768. */
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted);
+
+/* ---- mappings that stay, for engines that register memory with a device ---------------------------------------- */
+
+/* A mapping of a session's segment that is held. What is registered with a device must stay mapped: without a hold another mapping may
+ * come to lie at the same address, and the device goes on using the memory of the old one. */
+struct pfs_segment;
+
+/* Holds the mapping that the session has now: it stays mapped until pfs_segment_let_go, over a restart of the daemon with other memory and
+ * over pfs_close too. *ret is the caller's; one mapping may be held any number of times. Never blocks on the daemon. 0. */
+int pfs_segment_hold(struct pfs_session *session, struct pfs_segment **ret);
+
+struct pfs_segment_info {
+	void *address;
+	uint64_t bytes;
+	uint64_t number;    /* of this mapping: no other of the process has it, before or later. From 1 */
+	uint32_t read_only;
+	uint32_t unused;    /* 1: it is not the session's any more and has no plan left: holds alone keep it, and it will not be used again */
+	uint64_t reserved[4];
+};
+
+/* What a held mapping is. Its session may be closed by now. Never blocks. 0. */
+int pfs_segment_info(const struct pfs_segment *segment, struct pfs_segment_info *ret);
+
+/* Ends a hold and leaves NULL behind; unmaps where it was the last that kept the mapping. Its session may be closed by now. NULL inside is
+ * allowed. */
+void pfs_segment_let_go(struct pfs_segment **segment);
 
 /* ---- keys in place --------------------------------------------------------------------------------------------- */
 

@@ -167,6 +167,7 @@ void pfs_close(struct pfs_session **sessionp)
 		s->conns = conn->next;
 		conn_free(s, &conn);
 	}
+	mappings_leave(s);
 	if (s->poll_fd >= 0)
 		close(s->poll_fd);
 	if (s->retry_fd >= 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * client_gpu NAMESPACE [hang]: whole requests through libprefixfs-gpu on ordinary memory. Exits with 0, or says what was not so. With
- * `hang` a put and a get are left whose copies never end, and it says "hanging" and waits to be killed.
+ * client_gpu NAMESPACE [hang | outlive]: whole requests through libprefixfs-gpu on ordinary memory. Exits with 0, or says what was not so.
+ * With `hang` a put and a get are left whose copies never end, and it says "hanging" and waits to be killed. With `outlive` it says which
+ * death of the daemon it wants, "serving" or "both", and goes on when it is told a line.
  *
  * The namespace has pages of 64 tokens, a dense class of planes of 1,168, 4,096 and 2,048 bytes, and a state class of 10,000 bytes.
  */
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fs/client/prefixfs.h"
@@ -310,12 +312,177 @@ static void hang(const char *path)
 	pause();
 }
 
+/* ---- an engine that outlives daemons ------------------------------------------------------------------------------------------ */
+
+static unsigned registers; /* calls of the driver */
+static struct backend_ops counting;
+
+static int counting_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+{
+	__atomic_add_fetch(&registers, 1, __ATOMIC_RELAXED);
+	return lazy_register(b, address, bytes, read_only, foreign);
+}
+
+static int counting_open(const struct backend_needs *needs, struct backend **ret)
+{
+	int r = lazy_open(needs, ret);
+
+	if (!r)
+		(*ret)->ops = &counting;
+	return r;
+}
+
+static void ask_for_death(const char *of)
+{
+	char line[16];
+
+	puts(of);
+	fflush(stdout);
+	MUST(fgets(line, sizeof(line), stdin) != NULL);
+}
+
+static struct pfs_session_info info_of(const struct engine *e)
+{
+	struct pfs_session_info info;
+
+	MUST(!pfs_info(e->session, &info));
+	return info;
+}
+
+static uint64_t registered(const struct engine *e)
+{
+	struct pfs_gpu_info info;
+
+	MUST(!pfs_gpu_info(e->gpu, &info));
+	return info.registered_bytes;
+}
+
+static uint64_t granted(const struct engine *e)
+{
+	struct pfs_range ranges[64];
+	uint32_t count, total;
+	uint64_t bytes = 0;
+
+	MUST(!pfs_segments(e->session, 0, ranges, 64, &count, &total, NULL) && count == total);
+	for (uint32_t i = 0; i < count; i++)
+		bytes += ranges[i].length;
+	return bytes;
+}
+
+/* Puts chain @number, and gets it at other pages; *want is what was put. */
+static uint8_t *put_and_get(struct engine *e, unsigned number, size_t *bytes)
+{
+	struct pfs_gpu_put_request put;
+	struct pfs_gpu_put_result stored;
+	uint8_t *want;
+
+	make_request(e, number);
+	new_pages(e);
+	want = pages_of(e, bytes);
+	put = put_of(e);
+	MUST(!pfs_gpu_put(e->gpu, e->session, &put, NULL, &stored));
+	MUST(stored.groups_committed == 1 && stored.new_values == PAGES + 1);
+	get_and_compare(e, want, *bytes);
+	return want;
+}
+
+/* A get plan of the pages of the request, and their copies, which wait for `recorded`. */
+static struct pfs_gpu_op *begin_copy(struct engine *e, uint64_t *plan)
+{
+	struct pfs_get_request look = look_of(e);
+	struct pfs_get_result found;
+	struct pfs_transfer_request request = {0};
+	struct pfs_transfer_result moved;
+	struct pfs_gpu_copy copy = {.pool = &e->pools[0], .pages = e->ids, .count = PAGES, .after = &recorded};
+	struct pfs_gpu_op *op;
+	struct pfs_blob blob;
+
+	MUST(!pfs_get_start(e->session, &look, &found));
+	request = (struct pfs_transfer_request){.handle = found.handle, .boundary = PAGES * 64, .to = PAGES * 64};
+	MUST(!pfs_get_transfer(e->session, &request, &moved) && moved.delivered_len == PAGES * 64);
+	*plan = moved.plan;
+	MUST(!pfs_blob(e->session, moved.plan, PFS_BLOB_READ, 0, &blob));
+	copy.values = blob.words + 2;
+	MUST(!pfs_gpu_scatter(e->gpu, &copy, &op));
+	return op;
+}
+
+/* A copy under way out of memory whose daemon is gone: it ends with the right bytes, and only then is the memory given up. */
+static void death_amid_a_copy(struct engine *e)
+{
+	uint64_t plan, before = registered(e);
+	size_t bytes, now_bytes;
+	uint8_t *want = put_and_get(e, 6, &bytes), *segment = info_of(e).segment, *now;
+	struct pfs_gpu_op *op;
+
+	new_pages(e);
+	op = begin_copy(e, &plan);
+	MUST(pfs_gpu_detach(e->gpu, e->session) == -EBUSY);
+	MUST(registered(e) == before);
+	ask_for_death("both");
+	MUST(!pfs_gpu_attach(e->gpu, e->session, NULL, NULL));
+	MUST(info_of(e).remapped == 1 && info_of(e).segment != segment);
+	MUST(registered(e) == before + granted(e));
+	MUST(pfs_gpu_detach(e->gpu, e->session) == -EBUSY);
+	MUST(registered(e) == before + granted(e));
+	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
+	MUST(!pfs_gpu_wait(op, 0));
+	pfs_gpu_end(&op);
+	now = pages_of(e, &now_bytes);
+	MUST(!memcmp(now, want, bytes - state_bytes)); /* pages: no state was asked for */
+	free(now);
+	free(want);
+	MUST(!pfs_gpu_attach(e->gpu, e->session, NULL, NULL));
+	MUST(registered(e) == before + granted(e)); /* a plan that nobody copies */
+	MUST(!pfs_release(e->session, &plan, 1, NULL));
+	MUST(!pfs_gpu_attach(e->gpu, e->session, NULL, NULL));
+	MUST(registered(e) == granted(e));
+	MUST(msync(segment, 4096, MS_ASYNC) && errno == ENOMEM); /* it is unmapped */
+	free(put_and_get(e, 6, &bytes));
+}
+
+static void outlive(const char *path)
+{
+	uint8_t *segment;
+	struct engine e;
+	unsigned calls;
+	size_t bytes;
+
+	counting = backend_lazy;
+	counting.open = counting_open;
+	counting.host_register = counting_register;
+	open_engine(&e, path, false, &counting);
+	attach(&e);
+	free(put_and_get(&e, 1, &bytes));
+	segment = info_of(&e).segment;
+	calls = registers;
+	MUST(!pfs_reset(e.session, NULL));
+	ask_for_death("serving"); /* the memory is kept, its generation is another */
+	MUST(!pfs_gpu_attach(e.gpu, e.session, NULL, NULL));
+	MUST(info_of(&e).reattached == 1 && info_of(&e).segment == segment);
+	MUST(registers == calls && registered(&e) == granted(&e));
+	free(put_and_get(&e, 1, &bytes));
+	death_amid_a_copy(&e);
+	segment = info_of(&e).segment;
+	ask_for_death("both"); /* with nothing under way */
+	MUST(!pfs_gpu_attach(e.gpu, e.session, NULL, NULL));
+	MUST(info_of(&e).remapped == 2 && registered(&e) == granted(&e));
+	MUST(msync(segment, 4096, MS_ASYNC) && errno == ENOMEM);
+	free(put_and_get(&e, 1, &bytes));
+	close_engine(&e);
+	MUST(lazy.registered == 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct engine e;
 
 	MUST(argc >= 2);
 	lazy.dice.state = 1234567;
+	if (argc > 2 && !strcmp(argv[2], "outlive")) {
+		outlive(argv[1]);
+		return 0;
+	}
 	if (argc > 2) {
 		hang(argv[1]);
 		return 1;

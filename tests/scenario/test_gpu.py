@@ -4,11 +4,14 @@ import ctypes
 import json
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
+
+from mounted import alive, mounts_at, wait_for
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUT = {"version": 1, "memory": {"floor": 8 << 20}, "identity": {"model": "gpu"}, "world": 1, "page_tokens": 64,
@@ -53,6 +56,44 @@ def test_killed_with_copies_under_way(program, namespace, slower):
         time.sleep(0.02)
     left = stats(namespace)
     assert {name: left[name] for name in names} == {name: "0" for name in names}
+
+
+def kill_both(d, starts):
+    serving = d.serving()
+    for pid in (d.process.pid, serving):
+        os.kill(pid, signal.SIGKILL)
+    d.process.wait(10 * d.slower)
+    wait_for(lambda: not alive(serving), 10 * d.slower, "the end of the serving process")
+    for _ in mounts_at(d.mount):
+        subprocess.run(["umount", "-l", d.mount], check=True)
+    d.start(wait=False)
+    d.wait_ready(starts)
+    d.namespace("g", LAYOUT)
+
+
+def test_an_engine_outlives_the_daemon_and_its_parent(program, daemon):
+    """Memory that is registered stays mapped until the engine has attached to the next one, a copy out of it ends with the right bytes; a
+    reset registers nothing anew."""
+    d = daemon("--memory=32M")
+    starts, wanted = 1, []
+    client = subprocess.Popen([program("tests/scenario/client_gpu"), d.namespace("g", LAYOUT), "outlive"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for line in client.stdout:
+            starts += 1
+            wanted.append(line)
+            if line == "serving\n":
+                os.kill(d.serving(), signal.SIGKILL)
+                d.wait_ready(starts)
+            else:
+                kill_both(d, starts)
+            client.stdin.write("go\n")
+            client.stdin.flush()
+        assert client.wait(10 * d.slower) == 0, client.stderr.read()
+        assert wanted == ["serving\n", "both\n", "both\n"]
+    finally:
+        client.kill()
+        client.wait()
 
 
 def test_lost_full_and_killed(program, build, mountable):

@@ -35,8 +35,11 @@
 #define VALUE 4096u
 #define TOKENS 64u
 #define MAX_FDS 1024
+#define FIRST_RANGE 3u
 
 /* ---- the daemon ------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t one_request = PTHREAD_MUTEX_INITIALIZER; /* at a time is answered */
 
 static struct {
 	char folder[64], ctl[96], socket[96];
@@ -53,7 +56,9 @@ static struct {
 	int error;                    /* of that request, and of `failing` */
 	unsigned long failing;        /* the operation that fails without a death, 0 = none */
 	bool keep;                    /* deaths leave the memory as it is */
-	uint32_t generation;          /* of its range */
+	uint32_t generation;          /* of its ranges */
+	uint32_t ranges;              /* that the segment is cut into, with ids from FIRST_RANGE on */
+	uint64_t resets;              /* the namespace's generation */
 	unsigned acknowledged, asked; /* ranges; PROBEs */
 	unsigned lacking, again;      /* PUT_STARTs that are to be told come_again, since the range is another generation's; that were */
 	uint64_t put, known;          /* plan that is open; that is known to have ended, its groups COMMITTED and LOST in turn */
@@ -107,6 +112,7 @@ static inline int attach(int fd, struct pfs_attach *a)
 	d.buffer[fd] = mmap(NULL, PFS_MIN_CALL_BUFFER, PROT_READ | PROT_WRITE, MAP_SHARED, d.offered[1], 0);
 	a->call_buffer_bytes = PFS_MIN_CALL_BUFFER;
 	a->session = d.life;
+	a->generation = d.resets;
 	a->segment_bytes = SEGMENT_BYTES;
 	a->segment_page_bytes = 4096;
 	a->world = a->classes = 1;
@@ -118,13 +124,16 @@ static inline int attach(int fd, struct pfs_attach *a)
 
 static inline int segments(uint8_t *buffer, struct pfs_segments *q)
 {
-	struct pfs_range range = {.length = SEGMENT_BYTES, .slot_bytes = VALUE, .id = 3, .generation = d.generation};
+	struct pfs_range range = {.length = SEGMENT_BYTES / d.ranges, .slot_bytes = VALUE, .generation = d.generation};
 
-	q->count = q->capacity > 0 && q->first == 0;
-	q->total = 1;
+	q->count = 0;
+	q->total = d.ranges;
 	q->version = 1;
-	if (q->count)
-		memcpy(buffer + q->ranges_offset, &range, sizeof(range));
+	for (uint32_t i = q->first; i < d.ranges && q->count < q->capacity; i++) {
+		range.id = FIRST_RANGE + i;
+		range.offset = i * range.length;
+		memcpy(buffer + q->ranges_offset + q->count++ * sizeof(range), &range, sizeof(range));
+	}
 	return 0;
 }
 
@@ -134,7 +143,7 @@ static inline int acknowledge(const uint8_t *buffer, struct pfs_segments_ack *a)
 
 	a->accepted = 0;
 	for (uint32_t i = 0; i < a->count; i++)
-		a->accepted += acks[i].id == 3 && acks[i].generation == d.generation;
+		a->accepted += acks[i].id - FIRST_RANGE < d.ranges && acks[i].generation == d.generation;
 	d.acknowledged += a->accepted;
 	return a->accepted == a->count ? 0 : ESTALE;
 }
@@ -283,6 +292,7 @@ int ioctl(int fd, unsigned long op, ...)
 	va_start(args, op);
 	void *argument = va_arg(args, void *);
 	va_end(args);
+	pthread_mutex_lock(&one_request);
 	if (op == d.deadly && d.deaths > 0) {
 		d.deaths--;
 		die(d.keep);
@@ -294,6 +304,7 @@ int ioctl(int fd, unsigned long op, ...)
 	} else {
 		error = op == PFS_IOC_ATTACH ? attach(fd, argument) : answer_any(fd, op, argument);
 	}
+	pthread_mutex_unlock(&one_request);
 	errno = error;
 	return error ? -1 : 0;
 }
@@ -348,6 +359,7 @@ static inline int daemon_start(void **state)
 	d.memory = -1;
 	d.lost = ESTALE;
 	d.generation = 7;
+	d.ranges = 1;
 	new_memory();
 	return pthread_create(&d.thread, NULL, listening, NULL);
 }

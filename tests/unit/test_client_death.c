@@ -8,7 +8,7 @@ static unsigned mappings(const struct pfs_session *s)
 {
 	unsigned n = 0;
 
-	for (const struct mapping *m = s->mappings; m; m = m->next)
+	for (const struct pfs_segment *m = s->mappings; m; m = m->next)
 		n++;
 	return n;
 }
@@ -290,6 +290,110 @@ static void a_get_plan_stays_readable_until_its_release(void **state)
 	pfs_close(&s);
 }
 
+static struct pfs_segment_info segment_of(const struct pfs_segment *segment)
+{
+	struct pfs_segment_info info;
+
+	assert_int_equal(pfs_segment_info(segment, &info), 0);
+	return info;
+}
+
+static void what_is_held_stays_mapped_under_its_number(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	struct pfs_segment *first, *again, *second;
+	struct pfs_transfer_result plan;
+	uint64_t number;
+
+	assert_int_equal(pfs_segment_hold(s, &first), 0);
+	number = segment_of(first).number;
+	assert_ptr_equal(segment_of(first).address, info_of(s).segment);
+	assert_int_equal(segment_of(first).bytes, SEGMENT_BYTES);
+	assert_true(!segment_of(first).unused && !segment_of(first).read_only);
+	assert_int_equal(fetch(s, look_up(s), &plan), 0);
+	die(true); /* the same memory is the same mapping */
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(pfs_segment_hold(s, &again), 0);
+	assert_int_equal(segment_of(again).number, number);
+	pfs_segment_let_go(&again);
+	assert_null(again);
+	pfs_segment_let_go(&again);
+	die(false);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(pfs_segment_hold(s, &second), 0);
+	assert_true(segment_of(second).number > number && segment_of(second).address != segment_of(first).address);
+	assert_false(segment_of(first).unused); /* a plan is left */
+	assert_int_equal(pfs_release(s, &plan.plan, 1, NULL), 0);
+	assert_true(segment_of(first).unused && !segment_of(second).unused);
+	assert_int_equal(*(uint8_t *)segment_of(first).address, 1);
+	assert_int_equal(mappings(s), 2);
+	pfs_segment_let_go(&first);
+	assert_int_equal(mappings(s), 1);
+	pfs_segment_let_go(&second);
+	assert_true(is_mapped(info_of(s).segment)); /* the session has it still */
+	pfs_close(&s);
+}
+
+static void what_is_held_outlives_its_session(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	const uint8_t *at = info_of(s).segment;
+	struct pfs_segment *held, *other;
+	uint64_t number;
+
+	assert_int_equal(pfs_segment_hold(s, &held), 0);
+	assert_int_equal(pfs_segment_hold(s, &other), 0);
+	number = segment_of(held).number;
+	pfs_close(&s);
+	assert_true(segment_of(held).unused);
+	assert_int_equal(*at, 1);
+	s = session_open(true); /* of the same memory: a mapping of its own, for it has acknowledged nothing yet */
+	assert_true(info_of(s).segment != at);
+	pfs_segment_let_go(&held);
+	assert_true(is_mapped(at));
+	pfs_segment_let_go(&other);
+	assert_false(is_mapped(at));
+	assert_int_equal(mappings(s), 1);
+	assert_int_equal(pfs_segment_hold(s, &held), 0);
+	assert_true(segment_of(held).number > number);
+	pfs_close(&s);
+	pfs_segment_let_go(&held);
+}
+
+#define TURNS 300u
+
+static void *hold_and_let_go(void *context)
+{
+	for (unsigned i = 0; i < TURNS; i++) {
+		struct pfs_segment *held;
+
+		pfs_segment_hold(context, &held);
+		if (*(volatile uint8_t *)segment_of(held).address == 0)
+			abort();
+		pfs_segment_let_go(&held);
+	}
+	return NULL;
+}
+
+/* Mappings come and go with connections meanwhile. */
+static void holds_of_several_threads(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	pthread_t threads[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hold_and_let_go, s), 0);
+	for (unsigned i = 0; i < 30; i++) {
+		die(i % 3 == 0);
+		assert_int_equal(probe(s), 0);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(mappings(s), 1);
+	assert_int_equal(info_of(s).remapped, 20);
+	pfs_close(&s);
+}
+
 static void what_a_living_daemon_gave_up_is_not_trusted(void **state)
 {
 	struct pfs_session *s = session_open(true);
@@ -374,6 +478,9 @@ int main(void)
 		with_daemon(handles_deliver_nothing),
 		with_daemon(the_same_memory_keeps_its_address),
 		with_daemon(a_get_plan_stays_readable_until_its_release),
+		with_daemon(what_is_held_stays_mapped_under_its_number),
+		with_daemon(what_is_held_outlives_its_session),
+		with_daemon(holds_of_several_threads),
 		with_daemon(what_a_living_daemon_gave_up_is_not_trusted),
 		with_daemon(a_key_area_keeps_the_call_buffer_alone),
 		with_daemon(an_engine_acknowledges_new_memory_alone),
