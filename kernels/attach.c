@@ -19,6 +19,7 @@
 #define ACK_RANGES 4096u
 #define TURNS 4u         /* of listing, when ranges change meanwhile */
 #define MAP_STEP (256ull << 20)
+#define MOST_BYTES (1ull << 47) /* of a range that its caller names */
 
 typedef unsigned long long ull;
 
@@ -310,10 +311,22 @@ int attach_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64
 	return r;
 }
 
+/* A range that the caller names, as pieces. */
+static int range_of(struct pieces *pieces, void *address, uint64_t bytes, uint64_t generation)
+{
+	uint64_t begin = (uintptr_t)address;
+
+	if (bytes == 0)
+		return gpu_say(EINVAL, "a range at 0x%llx has 0 bytes", (ull)begin);
+	if (bytes > MOST_BYTES || begin > UINT64_MAX - bytes)
+		return gpu_say(EINVAL, "a range at 0x%llx has %llu bytes, at most %llu are possible", (ull)begin, (ull)bytes, MOST_BYTES);
+	return add_range(pieces, begin, bytes, generation);
+}
+
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = bytes ? add_range(&pieces, (uintptr_t)address, bytes, generation) : gpu_say(EINVAL, "0 bytes cannot be registered");
+	int r = range_of(&pieces, address, bytes, generation);
 
 	if (!r)
 		r = register_all(gpu, &pieces, false, NULL, NULL);
@@ -324,7 +337,7 @@ int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_
 int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = bytes ? add_range(&pieces, (uintptr_t)address, bytes, generation) : gpu_say(EINVAL, "0 bytes are not registered");
+	int r = range_of(&pieces, address, bytes, generation);
 
 	if (!r)
 		r = drop_pieces(gpu, &pieces);

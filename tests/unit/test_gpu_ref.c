@@ -263,7 +263,7 @@ static void parts_and_info(void **state)
 static void large_registrations(void **state)
 {
 	uint64_t bytes = PFS_GPU_REGISTER_BYTES + (2 << 20);
-	uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *memory = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct pfs_gpu_info info;
 
 	assert_true(memory != MAP_FAILED);
@@ -284,6 +284,70 @@ static void large_registrations(void **state)
 	assert_int_equal(pfs_gpu_register(gpu, memory, 0, 3), -EINVAL);
 	assert_int_equal(pfs_gpu_register(gpu, memory + 1, 4096, 3), -EINVAL);
 	munmap(memory, bytes);
+}
+
+static void says(const char *wanted)
+{
+	char why[200];
+
+	pfs_gpu_last_error(why, sizeof(why));
+	assert_string_equal(why, wanted);
+}
+
+/* What no process can have is refused before a list of its pieces is made, which would be longer than memory. */
+static void absurd_registrations(void **state)
+{
+	void *page = (void *)4096;
+	struct pfs_gpu_info info;
+
+	assert_int_equal(pfs_gpu_register(gpu, page, 1ull << 62, 1), -EINVAL);
+	says("a range at 0x1000 has 4611686018427387904 bytes, at most 140737488355328 are possible");
+	assert_int_equal(pfs_gpu_register(gpu, page, UINT64_MAX - 4095, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_unregister(gpu, page, 1ull << 62, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_unregister(gpu, page, UINT64_MAX - 8191, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 0);
+}
+
+/* As a GPU refuses it: so tests on this backend find what would fail there. */
+static void memory_that_is_not_there(void **state)
+{
+	uint8_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pfs_gpu_info info;
+	char why[200];
+
+	assert_true(memory != MAP_FAILED);
+	munmap(memory + 4096, 4096);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 8192, 1), -EIO);
+	snprintf(why, sizeof(why), "registering 8192 bytes at 0x%llx: Cannot allocate memory", (unsigned long long)(uintptr_t)memory);
+	says(why);
+	assert_int_equal(pfs_gpu_register(gpu, NULL, 4096, 1), -EIO);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 0);
+	munmap(memory, 4096);
+}
+
+/* That memory cannot be written is found out where it is registered, not by a gather that dies of it. */
+static void read_only_memory(void **state)
+{
+	uint8_t *memory = mmap(NULL, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0), device[4096];
+	uint64_t value = (uintptr_t)memory;
+	struct pfs_gpu_plane plane = {.base = (uintptr_t)device, .stride = 4096, .bytes = 4096};
+	struct pfs_gpu_pool pool = {.planes = &plane, .plane_count = 1, .page_limit = 1};
+	struct pfs_gpu_copy c = {.pool = &pool, .pages = (uint32_t[]){0}, .values = &value, .count = 1};
+	struct pfs_gpu_op *op;
+
+	assert_true(memory != MAP_FAILED);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 4096, 1), 0);
+	assert_int_equal(pfs_gpu_gather(gpu, &c, &op), -EROFS);
+	memset(device, 0x5a, sizeof(device));
+	assert_int_equal(pfs_gpu_scatter(gpu, &c, &op), 0);
+	assert_int_equal(pfs_gpu_wait(op, 0), 0);
+	pfs_gpu_end(&op);
+	assert_int_equal(device[0], 0);
+	assert_int_equal(device[4095], 0);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, 4096, 1), 0);
+	munmap(memory, 4096);
 }
 
 static void options(void **state)
@@ -317,6 +381,9 @@ int main(void)
 		cmocka_unit_test(across_registrations),
 		cmocka_unit_test(parts_and_info),
 		cmocka_unit_test(large_registrations),
+		cmocka_unit_test(absurd_registrations),
+		cmocka_unit_test(memory_that_is_not_there),
+		cmocka_unit_test(read_only_memory),
 		cmocka_unit_test(options),
 	};
 	const char *seed = getenv("SEED");
