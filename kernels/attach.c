@@ -14,6 +14,7 @@
 #include "fs/client/prefixfs.h"
 #include "kernels/moves.h"
 #include "kernels/say.h"
+#include "kernels/thread.h"
 
 #define LIST_RANGES 512u /* of one call: the smallest call buffer has room */
 #define ACK_RANGES 4096u
@@ -144,7 +145,8 @@ static int crew_run(struct crew *crew, int (*work)(struct crew *crew, uint64_t u
 	crew->work = work;
 	crew->units = units;
 	crew->next = 0;
-	while (started + 1 < most && started + 1 < units && !pthread_create(&threads[started], NULL, crew_main, crew))
+	while (started + 1 < most && started + 1 < units &&
+		!thread_start(&threads[started], "pfs-gpu-reg", crew_main, crew))
 		started++;
 	crew_main(crew);
 	while (started > 0)
@@ -326,7 +328,10 @@ static int range_of(struct pieces *pieces, void *address, uint64_t bytes, uint64
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = range_of(&pieces, address, bytes, generation);
+	int r = work_mine(gpu);
+
+	if (!r)
+		r = range_of(&pieces, address, bytes, generation);
 
 	if (!r)
 		r = register_all(gpu, &pieces, false, NULL, NULL);
@@ -337,7 +342,10 @@ int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_
 int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = range_of(&pieces, address, bytes, generation);
+	int r = work_mine(gpu);
+
+	if (!r)
+		r = range_of(&pieces, address, bytes, generation);
 
 	if (!r)
 		r = drop_pieces(gpu, &pieces);
@@ -619,15 +627,19 @@ static int attach_once(struct pfs_gpu *gpu, struct attached *a, pfs_gpu_progress
 
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context)
 {
-	struct attached *made = calloc(1, sizeof(*made)), *a;
-	int r = -ESTALE;
+	struct attached *made, *a;
+	int r = work_mine(gpu);
 
+	if (r)
+		return r;
+	made = calloc(1, sizeof(*made));
 	if (!made)
 		return gpu_say(ENOMEM, "no memory for a session");
 	made->session = session;
 	a = attached_begin(gpu, session, made);
 	if (a != made)
 		free(made);
+	r = -ESTALE;
 	for (unsigned turn = 0; turn < TURNS && r == -ESTALE; turn++)
 		r = attach_once(gpu, a, progress, context);
 	attached_done(gpu, a);
@@ -637,8 +649,10 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session)
 {
 	struct attached *a;
-	int r = aftermaths_wait(gpu, session);
+	int r = work_mine(gpu);
 
+	if (!r)
+		r = aftermaths_wait(gpu, session);
 	if (r)
 		return r;
 	a = attached_begin(gpu, session, NULL);

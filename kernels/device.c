@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/attach.h"
 #include "kernels/say.h"
@@ -134,6 +135,7 @@ int gpu_open_tuned(const struct backend_ops *ops, const struct pfs_gpu_options *
 
 	if (!gpu)
 		return gpu_say(ENOMEM, "no memory for a device");
+	gpu->pid = getpid();
 	init_locks(gpu);
 	gpu->register_threads = o->register_threads;
 	gpu->deadline_ms = o->deadline_ms;
@@ -158,6 +160,8 @@ void pfs_gpu_close(struct pfs_gpu **closed)
 	if (!gpu)
 		return;
 	*closed = NULL;
+	if (gpu->pid != getpid()) /* a child of fork(2): all of it is its parent's */
+		return;
 	work_threads_stop(gpu);
 	attach_forget(gpu);
 	for (int i = 0; i < CHANNELS; i++)
@@ -179,6 +183,10 @@ int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret)
 		.staging_bytes = PFS_GPU_STAGING_BYTES,
 	};
 
+	int r = work_mine(gpu);
+
+	if (r)
+		return r;
 	snprintf(info.kernels, sizeof(info.kernels), "%s", gpu->backend->ops->name);
 	memcpy(info.device_name, gpu->backend->device_name, sizeof(info.device_name));
 	registry_counts(&gpu->registry, &info.registrations, &info.registered_bytes);

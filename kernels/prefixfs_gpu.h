@@ -10,7 +10,8 @@
  * pfs_gpu_last_error() has the sentence, structs that go in are zeroed first, reserved fields stay 0. Sizes are in bytes,
  * deadlines in relative milliseconds, 0 = the default of the device. All functions may be called from any thread, except
  * where pfs_gpu_close and pfs_gpu_detach say otherwise. No call changes the CUDA context that is current to its caller,
- * none puts work or a wait on a stream of the engine.
+ * none puts work or a wait on a stream of the engine. A device does not survive fork(2): in a child all calls are -EPERM, and pfs_gpu_close
+ * and pfs_gpu_end leave NULL behind and do nothing else. Threads of the library have all signals blocked.
  *
  * CUDA is loaded when a device is opened. PFS_KERNELS=ref in the environment has plain C do the work on ordinary memory instead: all
  * addresses of planes are then the process's own. Events are CUevent, passed as void *; NULL with `ref`.

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "kernels/backend.h"
 #include "kernels/paths.h"
@@ -137,6 +138,7 @@ struct attached;
 struct aftermath;
 
 struct pfs_gpu {
+	pid_t pid; /* of the process that opened it */
 	struct backend *backend;
 	struct registry registry;
 	uint32_t register_threads, deadline_ms;
@@ -182,6 +184,8 @@ void work_recorded(struct pfs_gpu_op *op);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
 bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
 int work_threads_start(struct pfs_gpu *gpu);
+/* -EPERM with its sentence in a child of fork(2), which has neither the threads nor the device, and perhaps a lock that nobody unlocks. */
+int work_mine(const struct pfs_gpu *gpu);
 /* -EIO with its sentence where the device is lost, else 0. */
 int work_lost(struct pfs_gpu *gpu);
 /* Waits for all operations, then for the threads. */
