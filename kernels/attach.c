@@ -185,16 +185,25 @@ static int map_step(struct crew *crew, uint64_t unit)
 	return 0;
 }
 
+/* Its mapping permits no writing. (Both calls are EINVAL before Linux 5.14.) */
+static bool is_for_reading(uint64_t begin, uint64_t bytes)
+{
+	void *memory = (void *)(uintptr_t)begin;
+
+	return madvise(memory, bytes, MADV_POPULATE_WRITE) && errno == EINVAL && !madvise(memory, bytes, MADV_POPULATE_READ);
+}
+
 static int ask_driver(struct pfs_gpu *gpu, struct registration *r, bool anew, bool read_only)
 {
 	struct backend *b = gpu->backend;
 	bool foreign = false;
 	int error = 0;
 
+	read_only = read_only || is_for_reading(r->begin, r->end - r->begin);
 	if (anew && !r->foreign)
 		error = b->ops->host_unregister(b, r->begin);
 	if (!error)
-		error = b->ops->host_register(b, r->begin, r->end - r->begin, &read_only, &foreign);
+		error = b->ops->host_register(b, r->begin, r->end - r->begin, read_only, &foreign);
 	registry_settle(&gpu->registry, r, error != 0, read_only, foreign);
 	return error;
 }

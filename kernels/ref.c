@@ -63,17 +63,11 @@ static void ref_close(struct backend *b)
 	free(b);
 }
 
-/* What a driver would refuse is refused, and that memory cannot be written is found out. */
-static int ref_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+/* Memory that is not there is refused, as a driver does. */
+static int ref_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
-	bool failed = madvise(at(address), bytes, MADV_POPULATE_READ);
-
 	*foreign = false;
-	if (!failed && !*read_only && madvise(at(address), bytes, MADV_POPULATE_WRITE)) {
-		*read_only = errno == EINVAL; /* its mapping does not permit it */
-		failed = !*read_only;
-	}
-	if (failed)
+	if (madvise(at(address), bytes, MADV_POPULATE_READ))
 		return gpu_say(EIO, "registering %llu bytes at 0x%llx: %s", (unsigned long long)bytes, (unsigned long long)address,
 			strerror(errno));
 	return 0;

@@ -39,7 +39,7 @@ static inline int fragile_state(bool wait)
 	return lost ? gpu_say(EIO, "CUDA_ERROR_LAUNCH_FAILED, as a test would have it") : 0;
 }
 
-static int fragile_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static int fragile_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	int r = fragile_state(false);
 

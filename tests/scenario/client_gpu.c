@@ -317,7 +317,7 @@ static void hang(const char *path)
 static unsigned registers; /* calls of the driver */
 static struct backend_ops counting;
 
-static int counting_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static int counting_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	__atomic_add_fetch(&registers, 1, __ATOMIC_RELAXED);
 	return lazy_register(b, address, bytes, read_only, foreign);

@@ -28,7 +28,7 @@ static bool is_mapped(uint64_t at, uint64_t bytes)
 	return !msync((void *)(uintptr_t)at, bytes, MS_ASYNC);
 }
 
-static int driver_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static int driver_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	void (*meanwhile)(void) = NULL;
 	bool fails;
