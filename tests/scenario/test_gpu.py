@@ -4,6 +4,7 @@ import ctypes
 import json
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,8 +19,13 @@ LAYOUT = {"version": 1, "memory": {"floor": 8 << 20}, "identity": {"model": "gpu
 
 
 @pytest.fixture
-def namespace(daemon):
-    path = os.path.join(daemon("--memory=32M").mount, "ns/g")
+def served(daemon):
+    return daemon("--memory=32M")
+
+
+@pytest.fixture
+def namespace(served):
+    path = os.path.join(served.mount, "ns/g")
     os.mkdir(path)
     with open(os.path.join(path, "layout"), "w", encoding="utf-8") as f:
         json.dump(LAYOUT, f)
@@ -53,6 +59,25 @@ def test_killed_with_copies_under_way(program, namespace, slower):
         time.sleep(0.02)
     left = stats(namespace)
     assert {name: left[name] for name in names} == {name: "0" for name in names}
+
+
+def test_late_plans_hold_up_no_other_copies(program, served, namespace):
+    client = [program("tests/scenario/client_gpu"), namespace]
+    subprocess.run(client, check=True)
+    serving = served.serving()
+    try:
+        out = subprocess.run([*client, "stopped", str(serving)], capture_output=True, text=True, check=False)
+    finally:
+        os.kill(serving, signal.SIGCONT)
+    assert out.returncode == 0, out.stderr
+
+
+@pytest.mark.concurrency
+def test_late_plans_of_several_threads_are_given_back(program, namespace):
+    client = [program("tests/scenario/client_gpu"), namespace]
+    subprocess.run(client, check=True)
+    out = subprocess.run([*client, "threads"], capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
 
 
 def test_lost_full_and_killed(program, build, mountable):
