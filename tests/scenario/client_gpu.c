@@ -11,33 +11,16 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "fs/client/prefixfs.h"
 #include "kernels/attach.h"
 #include "kernels/moves.h"
 #include "tests/kernels/fragile.h"
+#include "tests/scenario/client_gpu.h"
 #include "tests/unit/gpu_lazy.h"
 
 #define PAGES 24u
 #define POOL 100u /* pages of the device */
-#define MUST(condition) must(condition, #condition, __LINE__)
-
-static void must(int holds, const char *text, int line)
-{
-	char why[512], gpu_why[512];
-
-	if (holds)
-		return;
-	pfs_last_error(why, sizeof(why));
-	pfs_gpu_last_error(gpu_why, sizeof(gpu_why));
-	fprintf(stderr, "line %d: not so: %s (%s; %s)\n", line, text, why, gpu_why);
-	exit(1);
-}
-
 /* An engine: its session, its device, its pools. */
 struct engine {
 	struct pfs_session *session;
@@ -126,27 +109,6 @@ static void close_engine(struct engine *e)
 	free_pools(e);
 }
 
-static int64_t counter(struct pfs_session *session, const char *name)
-{
-	char text[65536] = "\n", *at;
-	char line[64];
-
-	MUST(!pfs_stat(session, text + 1, sizeof(text) - 1, NULL));
-	snprintf(line, sizeof(line), "\n%s ", name);
-	at = strstr(text, line);
-	MUST(at != NULL);
-	return strtoll(at + strlen(line), NULL, 10);
-}
-
-static void nothing_is_left(struct engine *e)
-{
-	MUST(counter(e->session, "put_plans") == 0);
-	MUST(counter(e->session, "get_plans") == 0);
-	MUST(counter(e->session, "handles") == 0);
-	MUST(counter(e->session, "pins") == 0);
-	MUST(counter(e->session, "slots_prepared") == 0);
-}
-
 static struct pfs_gpu_put_request put_of(const struct engine *e)
 {
 	return (struct pfs_gpu_put_request){.put = &e->put, .classes = e->classes};
@@ -213,7 +175,7 @@ static void get_and_compare(struct engine *e, const uint8_t *want, size_t want_b
 	have = pages_of(e, &bytes);
 	MUST(bytes == want_bytes && !memcmp(have, want, bytes));
 	free(have);
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 }
 
 static void there_and_back(struct engine *e, const char *path)
@@ -259,10 +221,10 @@ static void bad_pages(struct engine *e)
 
 	e->state_id = POOL; /* of the class that is copied last */
 	MUST(pfs_gpu_get(e->gpu, e->session, &get, &got) == -ERANGE);
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 	make_request(e, 2);
 	MUST(pfs_gpu_put(e->gpu, e->session, &put, NULL, NULL) == -ERANGE);
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 	MUST(!pfs_gpu_get(e->gpu, e->session, &get, &got));
 	MUST(got.values == 0);
 	e->state_id = good;
@@ -271,22 +233,11 @@ static void bad_pages(struct engine *e)
 
 /* ---- refusals ------------------------------------------------------------------------------------------------------ */
 
-static void said(const char *sentence)
-{
-	char why[512];
-
-	pfs_gpu_last_error(why, sizeof(why));
-	if (!strcmp(why, sentence))
-		return;
-	fprintf(stderr, "'%s' was said, not '%s'\n", why, sentence);
-	exit(1);
-}
-
 static int try_put(struct engine *e, const struct pfs_gpu_put_request *q)
 {
 	int r = pfs_gpu_put(e->gpu, e->session, q, NULL, NULL);
 
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 	return r;
 }
 
@@ -339,7 +290,7 @@ static void wrong_pools(struct engine *e)
 	MUST(pfs_gpu_get(e->gpu, NULL, &get, NULL) == -EINVAL);
 	MUST(pfs_gpu_get(NULL, e->session, &get, NULL) == -EINVAL);
 	MUST(counter(e->session, "put_calls") + counter(e->session, "get_calls") == plans);
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 }
 
 /* A get of a handle, made wrong in one way of many. False: there is no such way. */
@@ -390,7 +341,7 @@ static void handle_is_consumed(struct engine *e)
 			fprintf(stderr, "way %u is no error, or leaves its handle\n", way);
 			exit(1);
 		}
-		nothing_is_left(e);
+		nothing_is_left(e->session);
 	}
 }
 
@@ -405,7 +356,7 @@ static void get_of_handle(struct engine *e)
 	q.handle = found.handle;
 	MUST(!pfs_gpu_get(e->gpu, e->session, &q, &got));
 	MUST(got.restored_len == PAGES * 64 && got.values == PAGES + 1);
-	nothing_is_left(e);
+	nothing_is_left(e->session);
 	MUST(pfs_gpu_get(e->gpu, e->session, &q, &got) == -ENOENT); /* it is over */
 }
 
@@ -445,7 +396,7 @@ static void late(const char *path)
 	MUST(counter(e.session, "put_plans") == 1);
 	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
 	MUST(!aftermaths_wait(e.gpu, e.session));
-	nothing_is_left(&e);
+	nothing_is_left(e.session);
 	MUST(!pfs_gpu_get(e.gpu, e.session, &(struct pfs_gpu_get_request){.get = &look, .classes = e.classes, .class_count = 2}, &got));
 	MUST(got.values == 0); /* what was late was not published */
 	close_engine(&e);
@@ -462,7 +413,7 @@ static void late_and_closed(const char *path)
 	begin_late(&e, 5);
 	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
 	pfs_gpu_close(&e.gpu);
-	nothing_is_left(&e);
+	nothing_is_left(e.session);
 	pfs_close(&e.session);
 	free_pools(&e);
 }
@@ -520,7 +471,7 @@ static void fails_beside(const char *path, bool goes)
 		fragile_set(false, false);
 		MUST(!aftermaths_wait(e.gpu, e.session));
 	}
-	nothing_is_left(&e);
+	nothing_is_left(e.session);
 	close_engine(&e);
 }
 
@@ -550,7 +501,7 @@ static void stopped(const char *path, pid_t daemon)
 	pfs_gpu_end(&ops[0]);
 	pfs_gpu_end(&ops[1]);
 	MUST(!aftermaths_wait(e.gpu, e.session));
-	nothing_is_left(&e);
+	nothing_is_left(e.session);
 	MUST(!pfs_gpu_unregister(e.gpu, own, bytes, 1));
 	munmap(own, bytes);
 	close_engine(&e);
@@ -587,6 +538,8 @@ static void *put_and_get(void *context)
 
 			MUST(!pfs_key_from_bytes(name, (size_t)length, &s->keys[k]));
 		}
+		group.keys = put.key_count = 4; /* there is room for all */
+		group.consumed = 4 * 64;
 		put.groups = &group;
 		put.keys = s->keys;
 		get.after = q.after;
@@ -624,7 +577,7 @@ static void threads(const char *path)
 	}
 	MUST(late >= THREADS * TURNS / 2 && done + late == THREADS * TURNS);
 	MUST(!aftermaths_wait(e.gpu, e.session));
-	nothing_is_left(&e);
+	nothing_is_left(e.session);
 	close_engine(&e);
 }
 

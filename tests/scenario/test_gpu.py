@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+import disk
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYOUT = {"version": 1, "memory": {"floor": 8 << 20}, "identity": {"model": "gpu"}, "world": 1, "page_tokens": 64,
           "classes": [{"name": "kv", "kind": "dense", "planes": [
@@ -23,13 +25,25 @@ def served(daemon):
     return daemon("--memory=32M")
 
 
-@pytest.fixture
-def namespace(served):
-    path = os.path.join(served.mount, "ns/g")
+def make_namespace(d, layout):
+    path = os.path.join(d.mount, "ns/g")
     os.mkdir(path)
     with open(os.path.join(path, "layout"), "w", encoding="utf-8") as f:
-        json.dump(LAYOUT, f)
+        json.dump(layout, f)
     return path
+
+
+@pytest.fixture
+def namespace(served):
+    return make_namespace(served, LAYOUT)
+
+
+def ranges_layout(dense_bytes):
+    """As client_gpu_ranges expects it."""
+    return {**LAYOUT, "classes": [
+        {"name": "kv", "kind": "dense", "planes": [{"name": "a", "bytes": dense_bytes}]},
+        {"name": "win", "kind": "window", "sink": 1, "last": 2, "planes": [{"name": "w", "bytes": 2048}]},
+        {"name": "state", "kind": "state", "planes": [{"name": "s", "bytes": 1000}]}]}
 
 
 def stats(namespace):
@@ -70,6 +84,27 @@ def test_late_plans_hold_up_no_other_copies(program, served, namespace):
     finally:
         os.kill(serving, signal.SIGCONT)
     assert out.returncode == 0, out.stderr
+
+
+def test_ranges_of_a_get(program, served):
+    client = [program("tests/scenario/client_gpu_ranges"), make_namespace(served, ranges_layout(4096))]
+    out = subprocess.run(client, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+
+
+@pytest.mark.parametrize("options, words", [([], []), (["--disk-fault=read:EIO:130"], ["1"]), (["--disk-fault=read:EIO:130"], ["7"])],
+                         ids=["all", "dense_in_part", "state_in_part"])
+def test_get_of_more_than_memory_holds(program, daemon, build, tmp_path, options, words):
+    folder = disk.folder(tmp_path, build)
+    try:
+        d = daemon("--memory=32M", "--disk", folder, "--disk-bytes", "256M", *options)
+        if not disk.tier(d):
+            pytest.skip("this build has no disk tier")
+        client = [program("tests/scenario/client_gpu_ranges"), make_namespace(d, ranges_layout(262144)), "long", *words]
+        out = subprocess.run(client, capture_output=True, text=True, check=False)
+        assert out.returncode == 0, out.stderr
+    finally:
+        disk.remove(folder)
 
 
 @pytest.mark.concurrency
