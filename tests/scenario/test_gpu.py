@@ -4,6 +4,7 @@ import ctypes
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,27 @@ def test_late_plans_of_several_threads_are_given_back(program, namespace):
     subprocess.run(client, check=True)
     out = subprocess.run([*client, "threads"], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
+
+
+def test_handbooks_example(build, program, served, tmp_path):
+    """It compiles, and stores and fetches what it says."""
+    folders = [os.path.join(build, name) for name in ("kernels", "fs/client")]
+    with open(program("kernels/libprefixfs-gpu.so"), "rb") as f:
+        if b"__asan_init" in f.read():
+            pytest.skip("a program that a sanitizer watches is linked otherwise")
+    with open(os.path.join(ROOT, "docs/gpu.md"), encoding="utf-8") as f:
+        (tmp_path / "gpu_put_get.c").write_text(re.search(r"^```c\n(.*?)^```$", f.read(), re.M | re.S)[1])
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/fs/client", f"-I{ROOT}/kernels", str(tmp_path / "gpu_put_get.c"),
+                    f"-L{folders[0]}", "-lprefixfs-gpu", f"-L{folders[1]}", "-lprefixfs", "-Wl,-rpath," + ":".join(folders),
+                    "-o", str(tmp_path / "gpu_put_get")], check=True)
+    planes = [{"name": f"{name}{layer}", "bytes": 4096} for layer in range(4) for name in "KV"]
+    path = make_namespace(served, {**LAYOUT, "classes": [{"name": "kv", "kind": "dense", "planes": planes}]})
+    out = subprocess.run([tmp_path / "gpu_put_get", path], env=dict(os.environ, PFS_KERNELS="ref"), capture_output=True, text=True,
+                         check=False)
+    assert (out.returncode, out.stderr) == (0, "")
+    assert out.stdout.splitlines() == [
+        "stored: 6 new values, 1 groups", "fetched: 384 tokens, 6 values",
+        *(f"layer {layer}: 'd' in its first page" for layer in range(4)), "fetched by layers: 6 values"]
 
 
 def test_lost_full_and_killed(program, build, mountable):
