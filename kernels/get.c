@@ -23,16 +23,18 @@ struct fetch {
 static int check_classes(struct pfs_session *session, struct fetch *f)
 {
 	const struct pfs_gpu_get_request *q = f->q;
-	uint32_t all = 0;
+	uint32_t looked_up = q->get && q->get->class_mask ? q->get->class_mask : UINT32_MAX, all = 0;
 	int r = 0;
 
 	if (!q->classes || q->class_count == 0 || q->class_count > PFS_MAX_CLASSES)
 		return gpu_say(EINVAL, "a get has no pages, or those of more than %u classes", PFS_MAX_CLASSES);
 	for (uint32_t c = 0; c < q->class_count; c++)
 		all |= q->classes[c].pool && q->classes[c].pages ? 1u << c : 0;
-	f->class_mask = q->class_mask ? q->class_mask : all;
+	f->class_mask = q->class_mask ? q->class_mask : all & looked_up;
 	if (f->class_mask == 0 || (f->class_mask & ~all))
 		return gpu_say(EINVAL, "classes 0x%x are fetched, pools and pages are given for 0x%x", f->class_mask, all);
+	if (f->class_mask & ~looked_up)
+		return gpu_say(EINVAL, "classes 0x%x are fetched, 0x%x are looked up", f->class_mask, looked_up);
 	for (uint32_t c = 0; c < q->class_count && !r; c++)
 		if (f->class_mask >> c & 1)
 			r = c < f->info.classes ? moves_check(session, &f->info, c, &q->classes[c])
@@ -70,7 +72,7 @@ static int check_range(const struct fetch *f)
 }
 
 /* All that can be judged before there is a plan. */
-static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f)
+static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f)
 {
 	const struct pfs_gpu_get_request *q = f->q;
 	int r;
@@ -84,7 +86,9 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 	if (q->get && q->handle)
 		return gpu_say(EINVAL, "a get has a look-up and a handle, one of them is possible");
 	pfs_info(session, &f->info);
-	r = check_classes(session, f);
+	r = work_lost(gpu);
+	if (!r)
+		r = check_classes(session, f);
 	if (r)
 		return r;
 	set_range(f);
@@ -121,7 +125,7 @@ static int start_copies(struct moves *m, struct fetch *f, const struct pfs_trans
 		if (!(f->class_mask >> c & 1) || !plan->offsets[c] || (state && plan->delivered_len < f->to))
 			continue;
 		if (!state)
-			at.pages += skip * (at.pool->pages_per_value ? at.pool->pages_per_value : 1);
+			at.pages += skip * pool_pages_per_value(at.pool);
 		r = moves_start(m, &at, plan->segment, plan->offsets[c], state ? 1 : pages, f->q->after, f->q->flags);
 		f->gaps |= !state && m->values - before < pages;
 	}

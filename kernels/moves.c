@@ -31,12 +31,14 @@ struct chosen {
 static int choose(const struct pfs_gpu_pages *pages, const uint8_t *segment, const uint64_t *offsets, uint32_t count,
 	struct chosen *c)
 {
-	uint32_t each = pages->pool->pages_per_value ? pages->pool->pages_per_value : 1;
+	uint32_t each = pool_pages_per_value(pages->pool), chosen = 0;
 
-	c->values = malloc((count + 1ull) * sizeof(*c->values));
-	c->pages = malloc((count + 1ull) * each * sizeof(*c->pages));
+	for (uint32_t i = 0; i < count; i++)
+		chosen += offsets[i] < PFS_ANSWER_MIN;
+	c->values = malloc((chosen + 1ull) * sizeof(*c->values));
+	c->pages = malloc((chosen + 1ull) * each * sizeof(*c->pages));
 	if (!c->values || !c->pages)
-		return gpu_say(ENOMEM, "no memory for the addresses of %u values", count);
+		return gpu_say(ENOMEM, "no memory for the addresses of %u values", chosen);
 	for (uint32_t i = 0; i < count; i++) {
 		if (offsets[i] >= PFS_ANSWER_MIN)
 			continue;

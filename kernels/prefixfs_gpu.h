@@ -213,7 +213,7 @@ struct pfs_gpu_put_request {
 struct pfs_gpu_put_result {
 	uint32_t new_values;       /* copied and published; the others were there */
 	uint32_t groups_committed, groups_refused, groups_lost, groups_pending;
-	uint32_t reserved0;
+	uint32_t come_again;       /* as in struct pfs_put_result: pfs_gpu_attach, and put again under the same ticket */
 	uint64_t bytes;
 	uint64_t reserved[3];
 };
@@ -237,7 +237,7 @@ struct pfs_gpu_get_request {
 	                                      and `from` is not fetched, `to` beyond what is there is no error */
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in the class mask; pages for the keys from `start` on */
 	uint32_t class_count;                /* of that array */
-	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool */
+	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool; with `get` those that it looks up */
 	void *after;
 	uint32_t deadline_ms; /* of the copies of a plan, from their start */
 	uint32_t flags; /* 0 or PFS_GPU_URGENT */
@@ -259,7 +259,7 @@ struct pfs_gpu_get_result {
  * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
  * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
  * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, and what pfs_get_start,
- * pfs_get_transfer, pfs_gpu_scatter and pfs_release say. */
+ * pfs_get_transfer, pfs_gpu_scatter and pfs_release say. -ENXIO: pfs_gpu_attach, and ask again. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
 

@@ -12,7 +12,7 @@
 #define PENDING_LOOK_MS 10u
 
 /* All that can be judged before there is a plan. */
-static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *q,
+static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *q,
 	struct pfs_session_info *info)
 {
 	int r = 0;
@@ -21,6 +21,7 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 		return gpu_say(EINVAL, "a put has no device, no session, no request or no pages");
 	if (q->reserved0 || q->reserved[0] || q->reserved[1] || q->reserved[2])
 		return gpu_say(EINVAL, "reserved fields of a put are not 0");
+	r = work_lost(gpu);
 	pfs_info(session, info);
 	for (uint32_t c = 0; c < 32 && !r; c++) {
 		if (!(q->put->class_mask >> c & 1))
@@ -103,6 +104,7 @@ static int put(struct moves *m, const struct pfs_gpu_put_request *q, uint32_t st
 	until = work_deadline(m->gpu, q->deadline_ms);
 	m->plan = plan.plan;
 	ret->new_values = plan.new_values;
+	ret->come_again = plan.come_again != 0;
 	r = moves_wait(m, until, start_copies(m, q, &plan, state_mask));
 	ret->bytes = m->bytes;
 	moves_end(m, r != 0);

@@ -4,6 +4,7 @@
  *
  *   hang          leaves a put and a get whose copies never end, says "hanging" and waits to be killed
  *   stopped PID   copies of plans end while the daemon, PID, is stopped: other copies end nevertheless
+ *   ranks         a put under a ticket of two ranks, of which one has acknowledged nothing
  *   threads       puts and gets of several threads, of which some end too late
  *
  * The namespace has pages of 64 tokens, a dense class of planes of 1,168, 4,096 and 2,048 bytes, and a state class of 10,000 bytes.
@@ -76,14 +77,14 @@ static void make_request(struct engine *e, unsigned chain)
 		.groups = &e->group, .keys = e->keys, .group_count = 1, .key_count = PAGES, .class_mask = 3};
 }
 
-static void open_engine(struct engine *e, const char *path, bool read_only, const struct backend_ops *ops)
+static void open_rank(struct engine *e, const char *path, uint32_t rank, bool read_only, const struct backend_ops *ops)
 {
 	struct pfs_gpu_options o;
 	struct pfs_options options;
 
 	*e = (struct engine){.dice.state = 88172645463325252ull};
 	pfs_options_init(&options);
-	options.rank = 0;
+	options.rank = rank;
 	options.auto_ack = 0;
 	options.wait_prewarm = 1;
 	options.read_only = read_only;
@@ -92,6 +93,11 @@ static void open_engine(struct engine *e, const char *path, bool read_only, cons
 	MUST(!gpu_open_with(ops, &o, &e->gpu));
 	make_pools(e);
 	make_request(e, 1);
+}
+
+static void open_engine(struct engine *e, const char *path, bool read_only, const struct backend_ops *ops)
+{
+	open_rank(e, path, 0, read_only, ops);
 }
 
 static void free_pools(struct engine *e)
@@ -360,6 +366,35 @@ static void get_of_handle(struct engine *e)
 	MUST(pfs_gpu_get(e->gpu, e->session, &q, &got) == -ENOENT); /* it is over */
 }
 
+/* The second rank of a ticket has acknowledged nothing yet: once it has, the same ticket is good, as pfs_put_start says. */
+static void ranks(const char *path)
+{
+	struct pfs_gpu_put_result stored;
+	struct engine all[2];
+	uint32_t status = 99;
+
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		open_rank(&all[rank], path, rank, false, &backend_ref);
+		all[rank].put.ticket[3] = 1;
+		new_pages(&all[rank]);
+	}
+	attach(&all[0]);
+	MUST(!pfs_gpu_put(all[0].gpu, all[0].session, &(struct pfs_gpu_put_request){.put = &all[0].put, .classes = all[0].classes}, &status, &stored));
+	MUST(status == PFS_GROUP_COMMITTED && stored.come_again == 0 && stored.new_values == PAGES + 1);
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		MUST(!pfs_gpu_put(all[1].gpu, all[1].session, &(struct pfs_gpu_put_request){.put = &all[1].put, .classes = all[1].classes}, &status,
+			&stored));
+		MUST(status == (turn ? PFS_GROUP_COMMITTED : PFS_GROUP_NOROOM));
+		MUST(stored.come_again == !turn && stored.new_values == (turn ? PAGES + 1 : 0));
+		if (!turn)
+			attach(&all[1]);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		nothing_is_left(all[rank].session);
+		close_engine(&all[rank]);
+	}
+}
+
 /* ---- late ---------------------------------------------------------------------------------------------------------- */
 
 static bool recorded; /* the event of an engine's own work */
@@ -602,6 +637,8 @@ int main(int argc, char **argv)
 	if (argc > 2) {
 		if (!strcmp(argv[2], "hang"))
 			hang(argv[1]);
+		else if (!strcmp(argv[2], "ranks"))
+			ranks(argv[1]);
 		else if (!strcmp(argv[2], "threads"))
 			threads(argv[1]);
 		else

@@ -198,6 +198,20 @@ static void put(const uint32_t *ends, uint32_t groups, uint32_t class_mask, uint
 	nothing_is_left(e.session);
 }
 
+/* Pools are there for all classes, and some are looked up: these are fetched, and no others can be. */
+static void look_up_less(void)
+{
+	const struct pfs_get_request look = {.keys = e.keys, .key_count = e.keys_count, .class_mask = 3};
+	struct pfs_gpu_get_result got;
+
+	MUST(!get(&look, (struct pfs_gpu_get_request){0}, &got));
+	compare(0, (struct want){0x3ff, 0x301, -1, 640});
+	MUST(got.restored_len == 640 && got.values == 13);
+	MUST(get(&look, (struct pfs_gpu_get_request){.class_mask = 5}, NULL) == -EINVAL);
+	said("classes 0x5 are fetched, 0x3 are looked up");
+	nothing_is_left(e.session);
+}
+
 static void ranges(void)
 {
 	const struct pfs_gpu_get_request all = {0};
@@ -226,6 +240,8 @@ static void ranges(void)
 	fetch(0, 0, (struct pfs_gpu_get_request){.class_mask = 2}, (struct want){0, 0x301, -1, 640});
 	fetch(0, 0, (struct pfs_gpu_get_request){.class_mask = 4}, (struct want){0, 0, 9, 640});
 	fetch(0, 0, (struct pfs_gpu_get_request){.class_mask = 5, .to = 256}, (struct want){0xf, 0, 3, 256});
+
+	look_up_less();
 
 	refuse(0, 0, 10, 0, "tokens 10..0 of keys from 0 on are to be fetched, and pages have 64");
 	refuse(0, 0, 0, 100, "tokens 0..100 of keys from 0 on are to be fetched, and pages have 64");
@@ -260,7 +276,7 @@ static void rows_alone(void)
 	fetch(0, 0, six, (struct want){0x3f, 0x31, 5, 384});
 }
 
-/* A handle of one's own, in two ranges: the first one alone is left to be done by hand. */
+/* A handle of one's own, whose keys begin at a token, and a range that begins behind it. */
 static void handles(void)
 {
 	const struct pfs_get_request look = {.keys = e.keys + 4, .key_count = 6, .start = 256, .have = 256};

@@ -87,6 +87,12 @@ def test_late_plans_hold_up_no_other_copies(program, served, namespace):
     assert out.returncode == 0, out.stderr
 
 
+def test_put_under_a_ticket_comes_again(program, served):
+    client = [program("tests/scenario/client_gpu"), make_namespace(served, {**LAYOUT, "world": 2}), "ranks"]
+    out = subprocess.run(client, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+
+
 def test_ranges_of_a_get(program, served):
     client = [program("tests/scenario/client_gpu_ranges"), make_namespace(served, ranges_layout(4096))]
     out = subprocess.run(client, capture_output=True, text=True, check=False)
