@@ -144,7 +144,7 @@ struct pfs_gpu {
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
-	pthread_cond_t news;  /* an operation is recorded or done */
+	pthread_cond_t news;  /* an operation is recorded or done, a plan is given back */
 	uint32_t ops;         /* not yet freed */
 	bool closing;
 	bool lost;
