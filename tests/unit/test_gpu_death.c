@@ -160,6 +160,17 @@ static void what_fails_leaves_nothing_open(void **state)
 	}
 }
 
+/* Memory that was acknowledged without the device: the plan is there by then, and goes. */
+static void what_is_not_registered_is_not_copied(void **state)
+{
+	assert_int_equal(pfs_gpu_unregister(gpu, info_of(s).segment, SEGMENT_BYTES, 1), 0);
+	assert_int_equal(store(), -EFAULT);
+	assert_said("value 0: the memory at 0x");
+	assert_int_equal(get(NULL), -EFAULT);
+	assert_said(" is not registered");
+	assert_int_equal(plans_open(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +179,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_death_before_the_release_is_none, begin, end),
 		cmocka_unit_test_setup_teardown(a_death_before_the_transfer_is_a_miss, begin, end),
 		cmocka_unit_test_setup_teardown(what_fails_leaves_nothing_open, begin, end),
+		cmocka_unit_test_setup_teardown(what_is_not_registered_is_not_copied, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
