@@ -246,7 +246,7 @@ struct pfs_gpu_get_request {
 
 struct pfs_gpu_get_result {
 	uint64_t restored_len; /* tokens that one can go on from, those in front of `from` counted; `from` or less: nothing. Less than `to`
-	                          only where no state is fetched, and of no class less than all values */
+	                          only where no state is fetched, and each page has a value of each class that is */
 	uint64_t bytes;
 	uint32_t values;
 	uint32_t reserved0;

@@ -5,7 +5,8 @@
  * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
  * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. Where nothing is under way the caller
  * submits the beginning itself, which waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile. What a
- * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it.
+ * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it. One thread more gives
+ * plans back whose copies were late (moves.h).
  *
  * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
  */

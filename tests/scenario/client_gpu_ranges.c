@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * client_gpu_ranges NAMESPACE [long [CLASSES]]: what pfs_gpu_get fetches of which range, by values. Exits with 0, or says what was not so. With `long`
- * it is a chain that is longer than the daemon's memory, with CLASSES, a mask, one of which the disk does not give all.
+ * client_gpu_ranges NAMESPACE [two | long [CLASSES]]: what pfs_gpu_get fetches of which range, by values. Exits with 0, or says what was not
+ * so. With `two` dense values are of two pages; with `long` it is a chain that is longer than the daemon's memory, with CLASSES, a mask, one
+ * of which the disk does not give all.
  *
  * The namespace has pages of 64 tokens, a dense class of 4,096 bytes (`long`: 262,144), a window of the first value and the last two of
  * 2,048, and a state class of 1,000. Contents are told apart by their class and key.
@@ -252,6 +253,22 @@ static void ranges(void)
 	refuse(0, 256, 192, 512, "tokens from 192 on are to be fetched, and have is 256");
 }
 
+/* A dense value is of two pages: it is at the second one's key. */
+static void values_of_two_pages(void)
+{
+	const struct pfs_gpu_get_request all = {0};
+	uint64_t stored;
+
+	put((uint32_t[]){4, 10}, 2, 7, &stored);
+	MUST(stored == 17);
+	fetch(0, 0, all, (struct want){0x2aa, 0x301, 9, 640});
+	fetch(0, 256, all, (struct want){0x2a0, 0x300, 9, 640});
+	fetch(0, 320, all, (struct want){0x2a0, 0x300, 9, 640}); /* have within a value */
+	fetch(0, 0, (struct pfs_gpu_get_request){.to = 256}, (struct want){0xa, 0xd, 3, 256});
+	e.pools[DENSE].value_tokens = PAGE / 2;
+	refuse(0, 0, 0, 0, "class 0: value_tokens of its pool is 32, pages have 64 tokens");
+}
+
 /* No row stands at `to`: the daemon refuses the boundary. A put of rows alone mends it. */
 static void rows_alone(void)
 {
@@ -412,7 +429,10 @@ int main(int argc, char **argv)
 	e.bytes[STATE] = 1000;
 	e.keys_count = is_long ? KEYS : 10;
 	open_engine(argv[1]);
-	if (argc > 3) {
+	if (argc > 2 && !is_long) {
+		e.pools[DENSE].value_tokens = 2 * PAGE;
+		values_of_two_pages();
+	} else if (argc > 3) {
 		unread((uint32_t)atoi(argv[3]));
 	} else if (is_long) {
 		longer_than_memory();

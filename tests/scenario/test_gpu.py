@@ -39,10 +39,10 @@ def namespace(served):
     return make_namespace(served, LAYOUT)
 
 
-def ranges_layout(dense_bytes):
+def ranges_layout(dense_bytes, **dense):
     """As client_gpu_ranges expects it."""
     return {**LAYOUT, "classes": [
-        {"name": "kv", "kind": "dense", "planes": [{"name": "a", "bytes": dense_bytes}]},
+        {"name": "kv", "kind": "dense", "planes": [{"name": "a", "bytes": dense_bytes}], **dense},
         {"name": "win", "kind": "window", "sink": 1, "last": 2, "planes": [{"name": "w", "bytes": 2048}]},
         {"name": "state", "kind": "state", "planes": [{"name": "s", "bytes": 1000}]}]}
 
@@ -93,8 +93,9 @@ def test_put_under_a_ticket_comes_again(program, served):
     assert out.returncode == 0, out.stderr
 
 
-def test_ranges_of_a_get(program, served):
-    client = [program("tests/scenario/client_gpu_ranges"), make_namespace(served, ranges_layout(4096))]
+@pytest.mark.parametrize("dense, words", [({}, []), ({"every": 128}, ["two"])], ids=["a_page", "two_pages"])
+def test_ranges_of_a_get(program, served, dense, words):
+    client = [program("tests/scenario/client_gpu_ranges"), make_namespace(served, ranges_layout(4096, **dense)), *words]
     out = subprocess.run(client, capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
 
