@@ -554,7 +554,7 @@ struct some {
 };
 
 /* Puts, and of the first thread gets, which are let go when they are about to be too late. */
-static void *put_and_get(void *context)
+static void *put_or_get(void *context)
 {
 	struct some *s = context;
 	struct engine *e = s->e;
@@ -603,7 +603,7 @@ static void threads(const char *path)
 	for (uint32_t i = 0; i < THREADS; i++) {
 		all[i].e = &e;
 		all[i].number = i;
-		MUST(!pthread_create(&ids[i], NULL, put_and_get, &all[i]));
+		MUST(!pthread_create(&ids[i], NULL, put_or_get, &all[i]));
 	}
 	for (uint32_t i = 0; i < THREADS; i++) {
 		MUST(!pthread_join(ids[i], NULL));
