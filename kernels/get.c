@@ -71,8 +71,8 @@ static int check_range(const struct fetch *f)
 	return 0;
 }
 
-/* All that can be judged before there is a plan. */
-static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f)
+/* All that can be judged before there is a plan; not a device that is lost, as of a put. */
+static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f)
 {
 	const struct pfs_gpu_get_request *q = f->q;
 	int r;
@@ -86,9 +86,7 @@ static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, struc
 	if (q->get && q->handle)
 		return gpu_say(EINVAL, "a get has a look-up and a handle, one of them is possible");
 	pfs_info(session, &f->info);
-	r = work_lost(gpu);
-	if (!r)
-		r = check_classes(session, f);
+	r = check_classes(session, f);
 	if (r)
 		return r;
 	set_range(f);

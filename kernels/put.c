@@ -11,8 +11,8 @@
 
 #define PENDING_LOOK_MS 10u
 
-/* All that can be judged before there is a plan. */
-static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *q,
+/* All that can be judged before there is a plan. A device that is lost is not: the ranks of a ticket are told sooner by a plan that fails. */
+static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *q,
 	struct pfs_session_info *info)
 {
 	int r = 0;
@@ -21,7 +21,6 @@ static int check_request(struct pfs_gpu *gpu, struct pfs_session *session, const
 		return gpu_say(EINVAL, "a put has no device, no session, no request or no pages");
 	if (q->reserved0 || q->reserved[0] || q->reserved[1] || q->reserved[2])
 		return gpu_say(EINVAL, "reserved fields of a put are not 0");
-	r = work_lost(gpu);
 	pfs_info(session, info);
 	for (uint32_t c = 0; c < 32 && !r; c++) {
 		if (!(q->put->class_mask >> c & 1))

@@ -242,6 +242,7 @@ static void ranges(void)
 	fetch(0, 0, (struct pfs_gpu_get_request){.class_mask = 4}, (struct want){0, 0, 9, 640});
 	fetch(0, 0, (struct pfs_gpu_get_request){.class_mask = 5, .to = 256}, (struct want){0xf, 0, 3, 256});
 
+	fetch(0, 256, (struct pfs_gpu_get_request){.flags = PFS_GPU_URGENT}, (struct want){0x3f0, 0x300, 9, 640});
 	look_up_less();
 
 	refuse(0, 0, 10, 0, "tokens 10..0 of keys from 0 on are to be fetched, and pages have 64");
