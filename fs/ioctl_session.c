@@ -61,6 +61,8 @@ static int attach(struct call *call)
 	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
 		a->share[c] = a->rank == PFS_RANK_NONE || c >= layout->classes ? PFS_INDEX_NONE
 		                                                               : layout->share_of_rank[a->rank][c];
+	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
+		a->value_bytes[c] = a->share[c] == PFS_INDEX_NONE ? 0 : layout->class[c].share[a->share[c]].payload_bytes;
 	rundir_path(&fs->dir, "sock", path);
 	memset(a->socket_path, 0, sizeof(a->socket_path));
 	snprintf(a->socket_path, sizeof(a->socket_path), "%.*s", (int)sizeof(a->socket_path) - 1, path);
@@ -90,12 +92,17 @@ static int attach_begin(struct call *call)
 	if (a->call_buffer_bytes < PFS_MIN_CALL_BUFFER || a->call_buffer_bytes > PFS_MAX_CALL_BUFFER)
 		return why_set(&call->why, EINVAL, "call_buffer_bytes: %" PRIu64 " is outside %u to %u",
 			(uint64_t)a->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);
+	if (a->guard_pid)
+		return why_set(&call->why, EOPNOTSUPP, "guard_pid: %u; this daemon watches no guard processes", a->guard_pid);
+	if (a->reserved1)
+		return why_set(&call->why, EINVAL, "reserved1: it is %u, not 0", a->reserved1);
 	return STEP_MORE;
 }
 
 const struct operation ioctl_attach = {
 	.name = "ATTACH",
 	.bytes = sizeof(struct pfs_attach),
+	.bytes_1 = PFS_BYTES_ATTACH_1,
 	.deadline_ms = 60000,
 	.outside = true,
 	.begin = attach_begin,

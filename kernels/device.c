@@ -55,6 +55,7 @@ static void init_locks(struct pfs_gpu *gpu)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&gpu->news, &attr);
 	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&gpu->over, NULL);
 	registry_init(&gpu->registry);
 }
 
@@ -170,6 +171,7 @@ void pfs_gpu_close(struct pfs_gpu **closed)
 		gpu->backend->ops->close(gpu->backend);
 	registry_deinit(&gpu->registry);
 	pthread_cond_destroy(&gpu->news);
+	pthread_cond_destroy(&gpu->over);
 	pthread_mutex_destroy(&gpu->lock);
 	free(gpu);
 }

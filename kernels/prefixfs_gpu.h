@@ -61,8 +61,8 @@ void pfs_gpu_options_init(struct pfs_gpu_options *options);
  * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says). */
 int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret);
 
-/* Waits for all copies, takes every registration back and leaves NULL behind. All operations must have been ended with
- * pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
+/* Waits for all copies, and until plans whose copies were late are given back; takes every registration back and leaves NULL behind. All
+ * operations must have been ended with pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
 void pfs_gpu_close(struct pfs_gpu **gpu);
 
 struct pfs_gpu_info {
@@ -169,7 +169,7 @@ struct pfs_gpu_op;
  * -EROFS (pfs_gpu_gather to memory that is read-only), -ENOMEM, -EIO (the device is lost: all calls say so from then on). */
 int pfs_gpu_scatter(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
 /* Starts copying pages to values, otherwise the same. Where two values are the same address, or planes overlap, what is left is
- * undefined. */
+ * undefined; and so it is at a page that is named twice in a scatter. */
 int pfs_gpu_gather(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
 
 /* Waits until all of it is done: 0. -ETIMEDOUT: not yet; the plan may not be given back. Any other error: it failed, and
@@ -199,9 +199,10 @@ int pfs_gpu_ring_pages(const struct pfs_gpu_ring *ring, uint64_t first, uint32_t
 
 /* ---- whole requests -------------------------------------------------------------------------------------------- */
 
-/* Page ids of one class for a request: pages_per_value for each of its keys, or for each group where it is a state class. */
+/* Page ids of one class for a request: pages_per_value for each of its keys; where it is a state class, for each group of a put, and for the
+ * one state of a get. Those of keys whose value is not copied are not looked at. */
 struct pfs_gpu_pages {
-	const struct pfs_gpu_pool *pool;
+	const struct pfs_gpu_pool *pool; /* its planes have the bytes of a value in this rank's share, together */
 	const uint32_t *pages;
 };
 
@@ -209,7 +210,7 @@ struct pfs_gpu_put_request {
 	const struct pfs_put_request *put;
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in put->class_mask */
 	void *after;                         /* as in struct pfs_gpu_copy */
-	uint32_t deadline_ms;                /* of the copies */
+	uint32_t deadline_ms;                /* of the copies, from their start; and of waiting for groups that are pending */
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
@@ -217,45 +218,53 @@ struct pfs_gpu_put_request {
 struct pfs_gpu_put_result {
 	uint32_t new_values;       /* copied and published; the others were there */
 	uint32_t groups_committed, groups_refused, groups_lost, groups_pending;
-	uint32_t reserved0;
+	uint32_t come_again;       /* as in struct pfs_put_result: pfs_gpu_attach, and put again under the same ticket */
 	uint64_t bytes;
 	uint64_t reserved[3];
 };
 
 /* Stores a request: starts a put plan, copies the values that are new, waits, commits. When it returns, the pages may be written again and
- * the plan has ended. If anything fails the plan is aborted, once its copies have drained. @status (may be NULL): the
- * caller's array, PFS_GROUP_* of each group. *ret may be NULL.
- * What pfs_put_start, pfs_gpu_gather and pfs_put_commit say, and -ETIMEDOUT: the device has not finished; the plan is aborted by
- * this library when it has. */
+ * the plan has ended, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be read and `after` be waited
+ * for, until pfs_gpu_detach is 0; the plan is aborted by this library when it has. After any other error nothing of it is under
+ * way. Groups that are pending are given back at the deadline. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
+ * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says.
+ * -EINVAL (a class that the layout has not, a pool that is not of its class), -ETIMEDOUT, -ENOMEM, and what pfs_put_start,
+ * pfs_gpu_gather and pfs_put_commit say. */
 int pfs_gpu_put(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *request, uint32_t *status,
 	struct pfs_gpu_put_result *ret);
 
 struct pfs_gpu_get_request {
 	const struct pfs_get_request *get; /* NULL: `handle` is one that pfs_get_start gave, whose first key is at token
-	                                      `start`; it is consumed */
-	uint64_t handle, start;
-	uint64_t from, to;                 /* tokens to restore, on page boundaries; with `get` 0 = what is there above have.
-	                                      `to` is the boundary */
+	                                      `start`; it is consumed, whatever is returned */
+	uint64_t handle, start;            /* with `get`: handle is 0 */
+	uint64_t from, to;                 /* tokens to restore, on page boundaries, from >= start. `to` is the boundary, a restorable one.
+	                                      With `get` `from` 0 is the page that have lies in, `to` 0 what is there; what lies between have
+	                                      and `from` is not fetched, `to` beyond what is there is no error */
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in the class mask; pages for the keys from `start` on */
 	uint32_t class_count;                /* of that array */
-	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool */
+	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool; with `get` those that it looks up */
 	void *after;
-	uint32_t deadline_ms;
+	uint32_t deadline_ms; /* of the copies of a plan, from their start */
 	uint32_t flags; /* 0 or PFS_GPU_URGENT */
 	uint64_t reserved[3];
 };
 
 struct pfs_gpu_get_result {
-	uint64_t restored_len; /* tokens that are on the device now, those in front of `from` counted; `from` or less: nothing */
+	uint64_t restored_len; /* tokens that one can go on from, those in front of `from` counted; `from` or less: nothing. Less than `to`
+	                          only where no state is fetched, and each page has a value of each class that is */
 	uint64_t bytes;
 	uint32_t values;
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
 
-/* Fetches a request: looks up, makes a get plan, copies, waits, releases. Afterwards no plan and no handle of it is left.
- * What pfs_get_start, pfs_get_transfer and pfs_gpu_scatter say, and -ETIMEDOUT: the device has not finished; the plan is released by
- * this library when it has. After an error the bytes of the pages named mean nothing. */
+/* Fetches a request: looks up, makes a get plan, copies, waits, releases; what memory does not hold at once comes by several plans.
+ * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
+ * written and `after` be waited for, until pfs_gpu_detach is 0; the plan is released by this library when it has. After any other error
+ * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
+ * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
+ * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, and what pfs_get_start,
+ * pfs_get_transfer, pfs_gpu_scatter and pfs_release say. -ENXIO: pfs_gpu_attach, and ask again. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
 

@@ -320,7 +320,11 @@ int work_threads_start(struct pfs_gpu *gpu)
 			c->reaper_runs = !r;
 		}
 	}
-	return r ? gpu_say(r, "no thread for a channel: %s", strerror(r)) : 0;
+	if (!r) {
+		r = thread_start(&gpu->returner, "pfs-gpu-plans", aftermaths_main, gpu);
+		gpu->returner_runs = !r;
+	}
+	return r ? gpu_say(r, "no thread for a device: %s", strerror(r)) : 0;
 }
 
 void work_threads_stop(struct pfs_gpu *gpu)
@@ -332,7 +336,10 @@ void work_threads_stop(struct pfs_gpu *gpu)
 	for (int i = 0; i < CHANNELS; i++)
 		if (gpu->channels[i].queue_end)
 			pthread_cond_broadcast(&gpu->channels[i].work);
+	pthread_cond_broadcast(&gpu->over);
 	pthread_mutex_unlock(&gpu->lock);
+	if (gpu->returner_runs)
+		pthread_join(gpu->returner, NULL);
 	for (int i = 0; i < CHANNELS; i++) {
 		struct channel *c = &gpu->channels[i];
 
@@ -494,10 +501,9 @@ static void look_for_done(const struct pfs_gpu_op *op, uint64_t deadline_ns)
 		;
 }
 
-int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
+int work_wait(struct pfs_gpu_op *op, uint64_t until)
 {
 	struct pfs_gpu *gpu = op->channel->gpu;
-	uint64_t until = work_deadline(gpu, deadline_ms);
 	bool in_time = true, looked = false;
 	int r = work_mine(gpu);
 
@@ -517,6 +523,11 @@ int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
 	r = op->done ? outcome(op) : gpu_say(ETIMEDOUT, "a copy of %llu bytes is still under way", (unsigned long long)op->shape->bytes);
 	pthread_mutex_unlock(&gpu->lock);
 	return r;
+}
+
+int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
+{
+	return work_wait(op, work_deadline(op->channel->gpu, deadline_ms));
 }
 
 int pfs_gpu_test(struct pfs_gpu_op *op)

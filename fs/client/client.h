@@ -54,8 +54,9 @@ struct conn {
 	char socket_path[sizeof(((struct pfs_attach *)0)->socket_path)];
 	uint32_t world, page_tokens, classes, state_mask;
 	uint32_t share[PFS_MAX_CLASSES];
+	uint64_t value_bytes[PFS_MAX_CLASSES]; /* without padding; 0: not told */
 	uint8_t fingerprint[16];
-	_Atomic bool first_sizes;        /* its daemon was built before structs grew */
+	_Atomic uint32_t first_sizes;    /* bit nr: its daemon was built before the struct of operation nr grew */
 	struct areas areas;              /* (lock) */
 	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
 	struct acks acked;               /* (ranges_lock) on this connection */

@@ -205,7 +205,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 
 	memcpy(a.client_id, session->client_id, sizeof(a.client_id));
 	/* Waiting for the floor ends in time for what follows. */
-	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0,
+	r = call_run_grown(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), PFS_BYTES_ATTACH_1, false, 0,
 		now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
 	if (r)
 		return r;
@@ -227,6 +227,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	conn->classes = a.classes;
 	conn->state_mask = a.state_mask;
 	memcpy(conn->share, a.share, sizeof(conn->share));
+	memcpy(conn->value_bytes, a.value_bytes, sizeof(conn->value_bytes));
 	memcpy(conn->fingerprint, a.fingerprint, sizeof(conn->fingerprint));
 	r = check_descriptors(&a, fds);
 	if (!r)

@@ -118,6 +118,11 @@ struct pfs_session_info {
 /* What the session knows about itself: between a loss and attaching anew, what it knew before. Never blocks on the daemon. 0. */
 int pfs_info(struct pfs_session *session, struct pfs_session_info *ret);
 
+/* *ret: bytes of a value of class @class_index in this rank's share, without the padding up to the end of its slot; 0 where the daemon is
+ * an older one, which does not tell. Known from attaching: between a loss and attaching anew, what was so before. Never blocks on the daemon.
+ * -EINVAL (no such class; a session without a rank). */
+int pfs_value_bytes(struct pfs_session *session, uint32_t class_index, uint64_t *ret);
+
 /* A descriptor for poll(2) or epoll, the same for the session's whole life: readable when there is news - new granted
  * ranges, room after PFS_GROUP_NOROOM, a commit that a PFS_CALL_NONBLOCK call waits for. Belongs to the session. Not
  * to be read from. pfs_news() takes the news. */

@@ -211,6 +211,23 @@ int pfs_info(struct pfs_session *session, struct pfs_session_info *ret)
 	return 0;
 }
 
+int pfs_value_bytes(struct pfs_session *session, uint32_t class_index, uint64_t *ret)
+{
+	uint32_t classes;
+	uint64_t bytes;
+
+	if (session->options.rank == PFS_RANK_NONE)
+		return say(EINVAL, "value bytes: the session has no rank, so no share of any class");
+	pthread_mutex_lock(&session->lock);
+	classes = session->current->classes;
+	bytes = class_index < classes ? session->current->value_bytes[class_index] : 0;
+	pthread_mutex_unlock(&session->lock);
+	if (class_index >= classes)
+		return say(EINVAL, "value bytes: class %u, the layout has %u classes", class_index, classes);
+	*ret = bytes;
+	return 0;
+}
+
 int pfs_poll_fd(struct pfs_session *session)
 {
 	return session->poll_fd;

@@ -64,9 +64,11 @@ static struct {
 	uint64_t put, known;          /* plan that is open; that is known to have ended, its groups COMMITTED and LOST in turn */
 	uint32_t known_groups;
 	bool first_sizes;             /* it knows the first version of each struct alone, and no tickets */
+	bool first_attach;            /* of ATTACH alone */
 	unsigned refused, seconds;    /* requests of a size that it does not know; of the second size, answered */
 	struct pfs_last_error last;   /* what it says of the last one that it refused by a sentence */
-	struct pfs_get_start got;     /* the last ones that came */
+	struct pfs_attach attached;   /* the last ones that came */
+	struct pfs_get_start got;
 	struct pfs_put_start began;
 	struct pfs_get_transfer moved;
 } d;
@@ -106,7 +108,6 @@ static inline int attach(int fd, struct pfs_attach *a)
 {
 	if (d.buffer[fd])
 		munmap(d.buffer[fd], PFS_MIN_CALL_BUFFER);
-	d.life_of[fd] = d.life;
 	d.offered[0] = d.memory;
 	d.offered[1] = memory_file(PFS_MIN_CALL_BUFFER);
 	d.buffer[fd] = mmap(NULL, PFS_MIN_CALL_BUFFER, PROT_READ | PROT_WRITE, MAP_SHARED, d.offered[1], 0);
@@ -118,6 +119,8 @@ static inline int attach(int fd, struct pfs_attach *a)
 	a->world = a->classes = 1;
 	a->page_tokens = TOKENS;
 	a->share[0] = 0;
+	a->value_bytes[0] = VALUE - 96;
+	d.attached = *a;
 	snprintf(a->socket_path, sizeof(a->socket_path), "%s", d.socket);
 	return 0;
 }
@@ -203,6 +206,8 @@ static inline int answer(int fd, unsigned long op, void *argument)
 	struct pfs_get_start *get = argument;
 
 	switch (op) {
+	case PFS_IOC_ATTACH:
+		return attach(fd, argument);
 	case PFS_IOC_SEGMENTS:
 		return segments(d.buffer[fd], argument);
 	case PFS_IOC_SEGMENTS_ACK:
@@ -237,6 +242,8 @@ static inline int answer(int fd, unsigned long op, void *argument)
 static inline size_t first_size(unsigned long op)
 {
 	switch (_IOC_NR(op)) {
+	case _IOC_NR(PFS_IOC_ATTACH):
+		return PFS_BYTES_ATTACH_1;
 	case _IOC_NR(PFS_IOC_PUT_START):
 		return PFS_BYTES_PUT_START_1;
 	case _IOC_NR(PFS_IOC_GET_START):
@@ -251,7 +258,7 @@ static inline size_t first_size(unsigned long op)
 /* The answer of a daemon that was built before structs grew: as many bytes as the number says come, and go back. */
 static inline int answer_old(int fd, unsigned long op, void *argument)
 {
-	static const unsigned long whole[] = {PFS_IOC_PUT_START, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER};
+	static const unsigned long whole[] = {PFS_IOC_ATTACH, PFS_IOC_PUT_START, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER};
 	size_t first = first_size(op);
 	unsigned char copy[1024] = {0};
 	int r = 0;
@@ -268,7 +275,7 @@ static inline int answer_old(int fd, unsigned long op, void *argument)
 		return EINVAL;
 	}
 	memcpy(copy, argument, first);
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < 4; i++)
 		if (_IOC_NR(whole[i]) == _IOC_NR(op))
 			r = answer(fd, whole[i], copy);
 	memcpy(argument, copy, first);
@@ -277,7 +284,7 @@ static inline int answer_old(int fd, unsigned long op, void *argument)
 
 static inline int answer_any(int fd, unsigned long op, void *argument)
 {
-	if (d.first_sizes)
+	if (d.first_sizes || (d.first_attach && _IOC_NR(op) == _IOC_NR(PFS_IOC_ATTACH)))
 		return answer_old(fd, op, argument);
 	d.seconds += first_size(op) > 0;
 	return answer(fd, op, argument);
@@ -297,12 +304,13 @@ int ioctl(int fd, unsigned long op, ...)
 		d.deaths--;
 		die(d.keep);
 		error = d.error;
-	} else if (d.life == 0 || (op != PFS_IOC_ATTACH && d.life_of[fd] != d.life)) {
+	} else if (d.life == 0 || (_IOC_NR(op) != _IOC_NR(PFS_IOC_ATTACH) && d.life_of[fd] != d.life)) {
 		error = d.lost;
 	} else if (op == d.failing) {
 		error = d.error;
 	} else {
-		error = op == PFS_IOC_ATTACH ? attach(fd, argument) : answer_any(fd, op, argument);
+		d.life_of[fd] = d.life; /* ATTACH is the first that comes */
+		error = answer_any(fd, op, argument);
 	}
 	pthread_mutex_unlock(&one_request);
 	errno = error;
