@@ -658,10 +658,8 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session)
 {
 	struct attached *a;
-	int r = work_mine(gpu);
+	int r = pfs_gpu_settle(gpu, session, 0);
 
-	if (!r)
-		r = aftermaths_wait(gpu, session);
 	if (r)
 		return r;
 	a = attached_begin(gpu, session, NULL);

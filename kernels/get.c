@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pfs_gpu_get: look up, make a get plan, copy, wait, release; the same again where memory holds a part at a time.
+ * pfs_gpu_get: look up, make a get plan, copy, wait, release; the same again where memory holds a part at a time, and where less came than
+ * one can go on from.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "kernels/moves.h"
 #include "kernels/say.h"
+
+#define LOOKS 3u    /* for a boundary that all can be delivered of */
+#define ATTACHES 3u /* of one plan */
 
 typedef unsigned long long ull;
 
@@ -28,8 +33,11 @@ static int check_classes(struct pfs_session *session, struct fetch *f)
 
 	if (!q->classes || q->class_count == 0 || q->class_count > PFS_MAX_CLASSES)
 		return gpu_say(EINVAL, "a get has no pages, or those of more than %u classes", PFS_MAX_CLASSES);
-	for (uint32_t c = 0; c < q->class_count; c++)
+	for (uint32_t c = 0; c < q->class_count; c++) {
+		if (!q->class_mask && !q->classes[c].pool != !q->classes[c].pages)
+			return gpu_say(EINVAL, "class %u has a pool without pages, or pages without a pool", c);
 		all |= q->classes[c].pool && q->classes[c].pages ? 1u << c : 0;
+	}
 	f->class_mask = q->class_mask ? q->class_mask : all & looked_up;
 	if (f->class_mask == 0 || (f->class_mask & ~all))
 		return gpu_say(EINVAL, "classes 0x%x are fetched, pools and pages are given for 0x%x", f->class_mask, all);
@@ -79,6 +87,9 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 
 	if (!gpu)
 		return gpu_say(EINVAL, "a get has no device");
+	r = work_mine(gpu);
+	if (r)
+		return r;
 	if (q->reserved[0] || q->reserved[1] || q->reserved[2])
 		return gpu_say(EINVAL, "reserved fields of a get are not 0");
 	if (q->flags & ~PFS_GPU_URGENT)
@@ -93,15 +104,27 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 	return check_range(f);
 }
 
-/* Looks up. */
-static int look_up(struct pfs_session *session, struct fetch *f)
+static void drop_handle(struct pfs_session *session, struct fetch *f)
 {
-	struct pfs_get_result found;
-	int r = pfs_get_start(session, f->q->get, &found);
+	if (f->handle)
+		pfs_get_cancel(session, f->handle);
+	f->handle = 0;
+}
 
+/* Looks up. @limit: tokens, 0 = what the request says. */
+static int look_up(struct pfs_session *session, struct fetch *f, uint64_t limit)
+{
+	struct pfs_get_request get = *f->q->get;
+	struct pfs_get_result found;
+	int r;
+
+	if (limit)
+		get.limit = limit;
+	r = pfs_get_start(session, &get, &found);
 	if (r)
 		return from_client(r, "looking up");
 	f->handle = found.handle;
+	f->to = f->q->to;
 	if (f->to == 0 || f->to > found.transferable_len)
 		f->to = found.transferable_len;
 	if (f->to <= f->q->get->have)
@@ -146,20 +169,33 @@ static int copy_plan(struct moves *m, struct fetch *f, const struct pfs_transfer
 	return 0;
 }
 
+/* Values may come into memory that was granted since the session was attached: then it is attached again. */
+static int make_plan(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_transfer_request *q, struct pfs_transfer_result *plan)
+{
+	int r = pfs_get_transfer(session, q, plan);
+
+	for (unsigned turn = 0; turn < ATTACHES && r == -ENXIO; turn++) {
+		r = pfs_gpu_attach(gpu, session, NULL, NULL);
+		if (r)
+			return r;
+		r = pfs_get_transfer(session, q, plan);
+	}
+	return r ? from_client(r, "making a get plan") : 0;
+}
+
 /* One plan of what is left: f->at moves on by what came. */
 static int transfer(struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f, struct pfs_gpu_get_result *ret)
 {
 	const struct pfs_transfer_request q = {
-		.handle = f->handle, .boundary = f->to, .from = f->at, .to = f->to, .class_mask = f->class_mask};
+		.handle = f->handle, .boundary = f->to, .from = f->at, .to = f->to, .class_mask = f->class_mask,
+		.deadline_ms = f->q->deadline_ms < PFS_MAX_DEADLINE_MS ? f->q->deadline_ms : PFS_MAX_DEADLINE_MS};
 	struct pfs_transfer_result plan = {0};
 	struct moves m;
 	int r = moves_init(&m, gpu, session, true);
 
 	if (r)
 		return r;
-	r = pfs_get_transfer(session, &q, &plan);
-	if (r)
-		r = from_client(r, "making a get plan");
+	r = make_plan(gpu, session, &q, &plan);
 	if (plan.handle_ended)
 		f->handle = 0;
 	if (plan.plan) {
@@ -190,6 +226,35 @@ static int fetch_all(struct pfs_gpu *gpu, struct pfs_session *session, struct fe
 	return r;
 }
 
+/* The ticket of a look-up has one answer. */
+static bool may_look_again(const struct pfs_get_request *get)
+{
+	static const uint8_t none[PFS_TICKET_BYTES];
+
+	return memcmp(get->ticket, none, sizeof(none)) == 0;
+}
+
+/* Looks up and fetches. Where less came - a value could not be read, or memory is short - than one can go on from, the boundary below what came
+ * is looked for and fetched. */
+static int fetch_found(struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f, struct pfs_gpu_get_result *ret)
+{
+	uint64_t limit = 0;
+
+	for (unsigned look = 0; look < LOOKS; look++) {
+		int r = look_up(session, f, limit);
+
+		f->at = f->from;
+		f->gaps = false;
+		if (!r && f->to > f->from)
+			r = fetch_all(gpu, session, f, ret);
+		if (r || restored(f) == f->at || !may_look_again(f->q->get))
+			return r;
+		drop_handle(session, f);
+		limit = f->at;
+	}
+	return 0;
+}
+
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *q,
 	struct pfs_gpu_get_result *ret)
 {
@@ -201,13 +266,12 @@ int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct p
 		return gpu_say(EINVAL, "a get has no session or no request");
 	f.handle = q->handle;
 	r = check_request(gpu, session, &f);
-	if (!r && q->get)
-		r = look_up(session, &f);
 	f.at = f.from;
-	if (!r && f.to > f.from)
+	if (!r && q->get)
+		r = fetch_found(gpu, session, &f, &result);
+	else if (!r)
 		r = fetch_all(gpu, session, &f, &result);
-	if (f.handle)
-		pfs_get_cancel(session, f.handle);
+	drop_handle(session, &f);
 	result.restored_len = restored(&f);
 	if (!r && ret)
 		*ret = result;

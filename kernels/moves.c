@@ -197,12 +197,15 @@ void *aftermaths_main(void *context)
 	}
 }
 
-int aftermaths_wait(struct pfs_gpu *gpu, struct pfs_session *session)
+int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms)
 {
-	uint64_t until = work_deadline(gpu, 0);
+	uint64_t until = work_deadline(gpu, deadline_ms);
 	bool in_time = true;
 	struct aftermath *a;
+	int r = work_mine(gpu);
 
+	if (r)
+		return r;
 	pthread_mutex_lock(&gpu->lock);
 	for (;;) {
 		for (a = gpu->aftermaths; a && a->session != session;)

@@ -100,7 +100,8 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 /* Takes the registrations back that @session's attaching made, and lets its memory go. First end all copies of its plans. Those that a
  * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline, and so is an attaching. Before pfs_close; where that was
  * forgotten, @session still names what it had, and nothing of it is touched.
- * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (a plan is not given back yet): nothing was taken back then.
+ * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (pfs_gpu_settle): nothing was taken back then, and
+ * the session may not be closed.
  * -EIO: the driver's; everything was. */
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
@@ -154,7 +155,8 @@ struct pfs_gpu_copy {
 	const struct pfs_gpu_part *parts; /* NULL: all planes at once */
 	uint32_t part_count;    /* 0 with parts NULL */
 	uint32_t reserved0;
-	void *after;            /* event after which pages may be touched; NULL = at once. It must have been recorded */
+	void *after;            /* event after which pages may be touched; NULL = at once. It must have been recorded. Until it is reached it
+	                           holds up later copies of the same direction as well, but urgent ones */
 	uint64_t reserved[4];
 };
 
@@ -210,14 +212,15 @@ struct pfs_gpu_put_request {
 	const struct pfs_put_request *put;
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in put->class_mask */
 	void *after;                         /* as in struct pfs_gpu_copy */
-	uint32_t deadline_ms;                /* of the copies, from their start; and of waiting for groups that are pending */
+	uint32_t deadline_ms;                /* of the copies and of waiting for groups that are pending, from the copies' start */
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
 
 struct pfs_gpu_put_result {
-	uint32_t new_values;       /* copied and published; the others were there */
-	uint32_t groups_committed, groups_refused, groups_lost, groups_pending;
+	uint32_t new_values;       /* copied, and published with their groups; the others were there, or another plan is writing them */
+	uint32_t groups_committed, groups_refused, groups_lost;
+	uint32_t groups_aborted;   /* they were pending (WHOLE, and another plan had a key of theirs) until the deadline: put them again */
 	uint32_t come_again;       /* as in struct pfs_put_result: pfs_gpu_attach, and put again under the same ticket */
 	uint64_t bytes;
 	uint64_t reserved[3];
@@ -225,8 +228,8 @@ struct pfs_gpu_put_result {
 
 /* Stores a request: starts a put plan, copies the values that are new, waits, commits. When it returns, the pages may be written again and
  * the plan has ended, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be read and `after` be waited
- * for, until pfs_gpu_detach is 0; the plan is aborted by this library when it has. After any other error nothing of it is under
- * way. Groups that are pending are given back at the deadline. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
+ * for, until pfs_gpu_settle is 0; the plan is aborted by this library when it has, and the same keys are another plan's till then
+ * (PFS_ANSWER_INFLIGHT). After any other error nothing of it is under way. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
  * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says.
  * -EINVAL (a class that the layout has not, a pool that is not of its class), -ETIMEDOUT, -ENOMEM, and what pfs_put_start,
  * pfs_gpu_gather and pfs_put_commit say. */
@@ -242,31 +245,39 @@ struct pfs_gpu_get_request {
 	                                      and `from` is not fetched, `to` beyond what is there is no error */
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in the class mask; pages for the keys from `start` on */
 	uint32_t class_count;                /* of that array */
-	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool; with `get` those that it looks up */
+	uint32_t class_mask;                 /* 0 = all of `classes` that are not NULL; with `get` those that it looks up */
 	void *after;
-	uint32_t deadline_ms; /* of the copies of a plan, from their start */
+	uint32_t deadline_ms; /* of making a get plan (0: the daemon's default), and of its copies, from their start */
 	uint32_t flags; /* 0 or PFS_GPU_URGENT */
 	uint64_t reserved[3];
 };
 
 struct pfs_gpu_get_result {
-	uint64_t restored_len; /* tokens that one can go on from, those in front of `from` counted; `from` or less: nothing. Less than `to`
-	                          only where no state is fetched, and each page has a value of each class that is */
-	uint64_t bytes;
+	uint64_t restored_len; /* tokens that one can go on from, those in front of `from` counted; `from` or less: nothing */
+	uint64_t bytes;        /* that were copied, and values, those of boundaries that came in part among them */
 	uint32_t values;
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
 
-/* Fetches a request: looks up, makes a get plan, copies, waits, releases; what memory does not hold at once comes by several plans.
+/* Fetches a request: looks up, makes a get plan, copies, waits, releases; what memory does not hold at once comes by several plans. Values that
+ * come into memory that is new to the session are no error: it is attached again. Where less than `to` comes, since a value cannot be read or
+ * memory is short, `restored_len` is that where it can be gone on from: of classes with a value of each page. Else, with `get` and without a
+ * ticket, a boundary below is looked up and fetched, three times at most; and if there is none, nothing is restored. Candidates, and where rows are
+ * wanted, are what pfs_get_start answers: ask it, and give the handle.
  * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
- * written and `after` be waited for, until pfs_gpu_detach is 0; the plan is released by this library when it has. After any other error
+ * written and `after` be waited for, so they may not be another request's, until pfs_gpu_settle is 0; the plan is released by this library when
+ * it has. After any other error
  * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
  * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
- * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, and what pfs_get_start,
- * pfs_get_transfer, pfs_gpu_scatter and pfs_release say. -ENXIO: pfs_gpu_attach, and ask again. */
+ * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, -EAGAIN (memory for values that are on
+ * disk was not to be had until the deadline), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and pfs_release say. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
+
+/* After an -ETIMEDOUT: waits until no copy of @session's puts and gets is under way any more, and their plans are given back. The pages may be
+ * used for something else then. 0, or -ETIMEDOUT: not yet. */
+int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms);
 
 #ifdef __cplusplus
 }

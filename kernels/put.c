@@ -19,6 +19,9 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 
 	if (!gpu || !session || !q || !q->put || !q->classes)
 		return gpu_say(EINVAL, "a put has no device, no session, no request or no pages");
+	r = work_mine(gpu);
+	if (r)
+		return r;
 	if (q->reserved0 || q->reserved[0] || q->reserved[1] || q->reserved[2])
 		return gpu_say(EINVAL, "reserved fields of a put are not 0");
 	pfs_info(session, info);
@@ -46,15 +49,33 @@ static int start_copies(struct moves *m, const struct pfs_gpu_put_request *q, co
 	return r;
 }
 
+static bool any_pending(const uint32_t *status, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (status[i] == PFS_GROUP_PENDING)
+			return true;
+	return false;
+}
+
 static void count_groups(struct pfs_gpu_put_result *ret, const uint32_t *status, uint32_t count)
 {
-	ret->groups_committed = ret->groups_refused = ret->groups_lost = ret->groups_pending = 0;
+	ret->groups_committed = ret->groups_refused = ret->groups_lost = ret->groups_aborted = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		ret->groups_committed += status[i] == PFS_GROUP_COMMITTED;
 		ret->groups_refused += status[i] == PFS_GROUP_NOROOM || status[i] == PFS_GROUP_TOOBIG;
 		ret->groups_lost += status[i] == PFS_GROUP_LOST;
-		ret->groups_pending += status[i] == PFS_GROUP_PENDING;
+		ret->groups_aborted += status[i] == PFS_GROUP_ABORTED;
 	}
+}
+
+/* Those that are pending are given back, unless they were committed meanwhile. */
+static void give_up(struct moves *m, uint32_t groups, uint32_t *status, uint32_t *given)
+{
+	bool told = !pfs_put_abort(m->session, m->plan, 0, 0, given, NULL);
+
+	for (uint32_t i = 0; i < groups; i++)
+		if (status[i] == PFS_GROUP_PENDING)
+			status[i] = told ? given[i] : PFS_GROUP_LOST;
 }
 
 /* Groups that wait for another plan's key are asked about again until the deadline, and given back then. @status: of each group; @given:
@@ -71,18 +92,14 @@ static int commit(struct moves *m, uint32_t groups, uint64_t until, uint32_t *st
 			pfs_put_abort(m->session, m->plan, 0, 0, NULL, NULL); /* if there is anything left of it */
 			return r;
 		}
-		count_groups(ret, status, groups);
-		if (ret->groups_pending == 0 || outcome.outcome != PFS_GROUP_OK)
-			return 0;
-		if (work_deadline(m->gpu, PENDING_LOOK_MS) > until)
+		if (!any_pending(status, groups) || outcome.outcome != PFS_GROUP_OK)
 			break;
+		if (work_deadline(m->gpu, PENDING_LOOK_MS) > until) {
+			give_up(m, groups, status, given);
+			break;
+		}
 		nanosleep(&(struct timespec){.tv_nsec = PENDING_LOOK_MS * 1000000}, NULL);
 	}
-	if (pfs_put_abort(m->session, m->plan, 0, 0, given, NULL))
-		return 0;
-	for (uint32_t i = 0; i < groups; i++)
-		if (given[i] == PFS_GROUP_COMMITTED) /* meanwhile */
-			status[i] = given[i];
 	count_groups(ret, status, groups);
 	return 0;
 }

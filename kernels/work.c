@@ -433,7 +433,7 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	struct pfs_gpu_op *op;
 	struct channel *c;
 	bool begins = false;
-	int r = work_mine(gpu);
+	int r = gpu && ret ? work_mine(gpu) : gpu_say(EINVAL, "a copy has no device, or nowhere to put its operation");
 
 	if (!r)
 		r = check_copy(copy);

@@ -337,7 +337,7 @@ static void pending(const char *path)
 	group.flags |= PFS_GROUP_WHOLE;
 	new_pages();
 	MUST(!pfs_gpu_put(e.gpu, e.session, &q, &status, &stored));
-	MUST(status == PFS_GROUP_PENDING && stored.groups_pending == 1 && stored.groups_committed == 0 && stored.new_values == 1);
+	MUST(status == PFS_GROUP_ABORTED && stored.groups_aborted == 1 && stored.groups_committed == 0 && stored.new_values == 1);
 	MUST(counter(e.session, "put_plans") == 1); /* the other's */
 	MUST(!pfs_put_commit(other, plan.plan, 0, 0, NULL, NULL));
 	MUST(!pfs_gpu_put(e.gpu, e.session, &q, &status, &stored));
@@ -350,7 +350,7 @@ static void pending(const char *path)
 
 static void put_group(uint32_t first)
 {
-	struct pfs_put_group group = {.consumed = (first + GROUP) * PAGE, .keys = GROUP, .class_mask = 7, .flags = first ? 0 : PFS_GROUP_ROOT};
+	struct pfs_put_group group = {.consumed = (first + GROUP) * PAGE, .keys = GROUP, .class_mask = 7, .flags = PFS_GROUP_RUNG | (first ? 0 : PFS_GROUP_ROOT)};
 	struct pfs_put_request request = {
 		.groups = &group, .keys = e.keys + first, .group_count = 1, .key_count = GROUP, .class_mask = 7};
 	struct pfs_gpu_put_request q = {.put = &request, .classes = e.classes};
@@ -378,31 +378,35 @@ static struct pfs_gpu_get_result get_long(uint32_t class_mask)
 {
 	const struct pfs_get_request look = {.keys = e.keys, .key_count = e.keys_count, .class_mask = class_mask};
 	struct pfs_gpu_get_result got;
-	int r;
 
 	for (uint32_t first = 0; first < e.keys_count; first += GROUP) {
 		put_group(first);
 		MUST(!pfs_drain(e.session, NULL));
 	}
-	do { /* what is read from the disk may land in memory that is granted for it */
-		MUST(!pfs_gpu_attach(e.gpu, e.session, NULL, NULL));
-		r = get(&look, (struct pfs_gpu_get_request){.class_mask = class_mask}, &got);
-	} while (r == -ENXIO);
-	MUST(!r);
+	/* What is read from the disk may land in memory that is granted for it. */
+	MUST(!get(&look, (struct pfs_gpu_get_request){.class_mask = class_mask}, &got));
 	nothing_is_left(e.session);
 	return got;
 }
 
-/* A value cannot be read: of dense values alone one goes on from those in front of it, and where a state is wanted from nothing. */
+/* A value cannot be read: of dense values alone one goes on from those in front of it; where a state is wanted, from the last row in front of
+ * it, which is that of a group. */
 static void unread(uint32_t class_mask)
 {
 	struct pfs_gpu_get_result got = get_long(class_mask);
-	uint64_t pages = got.restored_len / PAGE;
+	uint32_t pages = (uint32_t)(got.restored_len / PAGE);
 
-	MUST(got.values > 0 && got.values < e.keys_count);
-	MUST(pages == (class_mask == 1 ? got.values : 0));
+	MUST(got.values > 0 && pages > 0 && pages < e.keys_count);
 	for (uint32_t k = 0; k < pages; k++)
 		MUST(is(DENSE, page_of(DENSE, k), (int)k));
+	if (class_mask == 1) {
+		MUST(got.values == pages);
+		return;
+	}
+	MUST(pages % GROUP == 0);
+	MUST(is(STATE, page_of(STATE, 0), (int)pages - 1));
+	MUST(is(WINDOW, page_of(WINDOW, pages - 2), (int)pages - 2));
+	MUST(is(WINDOW, page_of(WINDOW, pages - 1), (int)pages - 1));
 }
 
 /* It is all there in the end. */

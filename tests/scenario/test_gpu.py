@@ -139,7 +139,7 @@ def test_ranges_of_a_get(program, served, dense, words):
     assert out.returncode == 0, out.stderr
 
 
-@pytest.mark.parametrize("options, words", [([], []), (["--disk-fault=read:EIO:130"], ["1"]), (["--disk-fault=read:EIO:130"], ["7"])],
+@pytest.mark.parametrize("options, words", [([], []), (["--disk-fault=read:EIO:130"], ["1"]), (["--disk-fault=read:flip:=130"], ["7"])],
                          ids=["all", "dense_in_part", "state_in_part"])
 def test_get_of_more_than_memory_holds(program, daemon, build, tmp_path, options, words):
     folder = disk.folder(tmp_path, build)
