@@ -44,6 +44,44 @@ class Server:
         shutil.rmtree(self.base, ignore_errors=True)
 
 
+def wait_for(what, condition):
+    until = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > until:
+            faults.fail("60 s passed in wait for " + what)
+        time.sleep(0.01)
+
+
+def guarded():
+    """An engine is killed amid a put: its slots rest while the server lives, and no longer."""
+    daemon = None
+    try:
+        with Server() as server:
+            daemon = faults.Daemon()
+            faults.run(*faults.engine(daemon, "keep"))
+            pid = server.pid()
+            client = subprocess.Popen(faults.words(*faults.engine(daemon, "held")), stdout=subprocess.PIPE, text=True,
+                                      env={**os.environ, "GUARD_PID": str(pid)})
+            line = client.stdout.readline()
+            if line != "copying\n":
+                faults.fail("held: " + line + client.communicate()[0])
+            client.kill()
+            client.wait()
+            wait_for("the end of the session", lambda: daemon.stats()["sessions"] == 0)
+            time.sleep(3)  # nothing is to happen
+            seen = daemon.stats()["slots_quarantined"]
+            if seen != faults.PAGES or server.pid() != pid:
+                faults.fail("%d slots rest of %d, the server was %d and is %d" % (seen, faults.PAGES, pid, server.pid()))
+        begun = time.monotonic()
+        wait_for("slots", lambda: not any(daemon.stats()[name] for name in faults.LEFT))
+        print("  guarded by the server %d: %d slots rested, and were free %d ms after it had been told to end" % (
+            pid, seen, (time.monotonic() - begun) * 1e3), flush=True)
+        faults.run(*faults.engine(daemon, "look", "2", "3"))
+    finally:
+        if daemon:
+            daemon.stop()
+
+
 def main():
     if not shutil.which(CONTROL):
         print("skipped: there is no " + CONTROL)
@@ -55,6 +93,7 @@ def main():
     for what in ("kernel", "copies"):
         with Server():
             faults.run("check_killed", what)
+    guarded()
     print("all: ok")
 
 
