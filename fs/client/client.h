@@ -54,6 +54,7 @@ struct conn {
 	char socket_path[sizeof(((struct pfs_attach *)0)->socket_path)];
 	uint32_t world, page_tokens, classes, state_mask;
 	uint32_t share[PFS_MAX_CLASSES];
+	uint32_t guard_left_out; /* pid of a guard that was gone when this one was made, else 0 */
 	uint64_t value_bytes[PFS_MAX_CLASSES]; /* without padding; 0: not told */
 	uint8_t fingerprint[16];
 	_Atomic uint32_t first_sizes;    /* bit nr: its daemon was built before the struct of operation nr grew */
@@ -111,7 +112,7 @@ struct pfs_session {
 	int poll_fd;                 /* epoll that watches the current connection's ctl and `retry_fd` */
 	int retry_fd;                /* timer: readable when it is time to try again */
 	char *ctl_path, *socket_dir;
-	struct pfs_options options;
+	struct pfs_options options;  /* constant, but for guard_pid: the one's who attaches, 0 once it was gone */
 	uint8_t client_id[16];
 };
 

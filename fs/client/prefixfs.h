@@ -76,7 +76,11 @@ struct pfs_options {
 	 * any thread that calls; must not call this session. Default NULL: to standard error */
 	void (*log)(void *context, const char *line);
 	void *log_context;
-	uint64_t reserved[6];
+	uint32_t guard_pid; /* a further process that may write to the segment for this one, and after its end: that of the CUDA MPS server, whose
+	                       contexts this one's are; as the daemon's pid namespace numbers it. Slots of puts that are open when this
+	                       process dies are free when that one has ended too. At attaching anew one that is gone is left out. Default 0: none */
+	uint32_t reserved0;
+	uint64_t reserved[5];
 };
 
 /* Fills in the defaults. */
@@ -86,8 +90,8 @@ void pfs_options_init(struct pfs_options *options);
  * strings in it are copied. Blocks until the daemon has answered, at most deadline_ms; when the daemon dies meanwhile its
  * successor is asked. On success *ret is the caller's,
  * to be closed with pfs_close.
- * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the
- * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
+ * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -ESRCH (there is no process guard_pid),
+ * -EOPNOTSUPP (guard_pid, and the daemon is an older one), -EBADMSG (the descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
  * open(2) says. */
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret);
 

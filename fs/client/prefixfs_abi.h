@@ -107,7 +107,9 @@ struct pfs_attach {
 	__u32 state_mask;         /* out: bit c is set when class c is a state class */
 	char socket_path[104];    /* out: NUL-terminated */
 	/* second version */
-	__u32 guard_pid;          /* in: 0; another is EOPNOTSUPP */
+	__u32 guard_pid;          /* in: 0, or a further process that may write to the segment for this client, and after its end (a CUDA MPS
+	                             server): slots of puts that the client leaves open are free when both have ended. Of the daemon's pid
+	                             namespace: ESRCH */
 	__u32 reserved1;
 	__u64 value_bytes[PFS_MAX_CLASSES]; /* out: bytes of a value of each class in this rank's share, without padding; 0 without a rank
 	                                       and beyond `classes` */

@@ -53,6 +53,8 @@ static int check_options(const struct pfs_options *o)
 	if (o->deadline_ms == 0 || o->deadline_ms > PFS_MAX_DEADLINE_MS)
 		return say(
 			EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
+	if (o->reserved0)
+		return say(EINVAL, "options: reserved0 is not 0");
 	for (unsigned i = 0; i < sizeof(o->reserved) / sizeof(o->reserved[0]); i++)
 		if (o->reserved[i])
 			return say(EINVAL, "options: reserved field %u is not 0", i);

@@ -356,6 +356,7 @@ static void by_keys(struct program *p, struct client *c)
 
 static void others(struct program *p, struct client *c)
 {
+	const uint32_t guards[] = {0, (uint32_t)getpid(), (uint32_t)getppid(), UINT32_MAX};
 	uint8_t what = u8(p);
 	union any arg = {0};
 
@@ -382,7 +383,7 @@ static void others(struct program *p, struct client *c)
 		issue(p, c, PFS_IOC_LAST_ERROR, &arg);
 		break;
 	case 6:
-		arg.attach = (struct pfs_attach){.abi_version = 1, .call_buffer_bytes = BUFFER, .guard_pid = what >> 7};
+		arg.attach = (struct pfs_attach){.abi_version = 1, .call_buffer_bytes = BUFFER, .guard_pid = guards[what >> 6]};
 		issue(p, c, what & 8 ? ATTACH_1 : PFS_IOC_ATTACH, &arg);
 		break;
 	default:

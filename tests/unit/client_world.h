@@ -60,6 +60,7 @@ static struct {
 	uint32_t known_groups;
 	bool first_sizes;             /* it knows the first version of each struct alone, and no tickets */
 	bool first_attach;            /* of ATTACH alone */
+	bool no_guards;               /* guards that are named are gone */
 	unsigned refused, seconds;    /* requests of a size that it does not know; of the second size, answered */
 	struct pfs_last_error last;   /* what it says of the last one that it refused by a sentence */
 	struct pfs_attach attached;   /* the last ones that came */
@@ -101,6 +102,9 @@ static inline void die(bool keep)
 
 static inline int attach(int fd, struct pfs_attach *a)
 {
+	d.attached = *a;
+	if (a->guard_pid && d.no_guards)
+		return ESRCH;
 	if (d.buffer[fd])
 		munmap(d.buffer[fd], PFS_MIN_CALL_BUFFER);
 	d.offered[0] = d.memory;
@@ -114,7 +118,6 @@ static inline int attach(int fd, struct pfs_attach *a)
 	a->page_tokens = TOKENS;
 	a->share[0] = 0;
 	a->value_bytes[0] = VALUE - 96;
-	d.attached = *a;
 	snprintf(a->socket_path, sizeof(a->socket_path), "%s", d.socket);
 	return 0;
 }

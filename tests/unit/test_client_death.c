@@ -71,6 +71,62 @@ static void estale_of_a_served_connection_is_no_loss(void **state)
 	pfs_close(&s);
 }
 
+static int open_guarded(uint32_t guard, struct pfs_session **ret)
+{
+	struct pfs_options o;
+
+	pfs_options_init(&o);
+	o.rank = 0;
+	o.call_buffer_bytes = PFS_MIN_CALL_BUFFER;
+	o.deadline_ms = 300;
+	o.log = keep_line;
+	o.guard_pid = guard;
+	lines = 0;
+	return pfs_open(d.folder, &o, ret);
+}
+
+/* One that is gone by then is left out, for good: its number may be another process's later. At the opening it is the engine's mistake. */
+static void a_guard_is_named_at_each_attaching(void **state)
+{
+	struct pfs_session *s;
+
+	d.no_guards = true;
+	assert_int_equal(open_guarded(4711, &s), -ESRCH);
+	d.no_guards = false;
+	assert_int_equal(open_guarded(4711, &s), 0);
+	assert_int_equal(d.attached.guard_pid, 4711);
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 1);
+	assert_int_equal(d.attached.guard_pid, 4711);
+	assert_null(strstr(line, "guard"));
+	d.no_guards = true;
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 2);
+	assert_int_equal(d.attached.guard_pid, 0);
+	assert_int_equal(lines, 2);
+	assert_non_null(strstr(line, "; 0 plans lost; the guard process 4711 is gone"));
+	d.no_guards = false;
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 3);
+	assert_int_equal(d.attached.guard_pid, 0);
+	assert_null(strstr(line, "guard"));
+	pfs_close(&s);
+}
+
+static void a_guard_is_more_than_an_older_daemon_knows(void **state)
+{
+	struct pfs_session *s;
+
+	d.first_sizes = true;
+	assert_int_equal(open_guarded(4711, &s), -EOPNOTSUPP);
+	assert_int_equal(d.attached.call.size, 0); /* without its guard it does not attach */
+	assert_int_equal(open_guarded(0, &s), 0);
+	pfs_close(&s);
+}
+
 static void a_request_that_the_daemon_dies_of_is_given_up(void **state)
 {
 	struct pfs_session *s = session_open(true);
@@ -366,6 +422,8 @@ int main(void)
 		with_daemon(every_errno_of_a_loss_attaches_anew),
 		with_daemon(eio_is_a_loss_when_the_next_word_says_so),
 		with_daemon(estale_of_a_served_connection_is_no_loss),
+		with_daemon(a_guard_is_named_at_each_attaching),
+		with_daemon(a_guard_is_more_than_an_older_daemon_knows),
 		with_daemon(a_request_that_the_daemon_dies_of_is_given_up),
 		with_daemon(nobody_serves_for_a_while),
 		with_daemon(a_wait_for_the_call_buffer_ends_with_the_connection),
