@@ -256,6 +256,7 @@ def can_have(d):
     return set(got)
 
 
+@pytest.mark.concurrency
 @pytest.mark.parametrize("between", ["", "death", "upgrade"])
 @pytest.mark.parametrize("first", ["client", "guard"])
 def test_slots_rest_until_client_and_guard_are_gone(survives, upgrade, peer, slower, first, between):
