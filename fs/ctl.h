@@ -17,7 +17,7 @@
 #include "store/session.h"
 
 #define CTL_ANSWERS 64u
-#define CTL_ANSWER_BYTES 352u /* of the largest answer that is kept, asserted in ctl.c */
+#define CTL_ANSWER_BYTES 472u /* of the largest answer that is kept, asserted in ctl.c */
 #define CTL_RUNNING 64u       /* requests of one open that may be under way: EBUSY */
 
 struct ctl;

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,21 +51,22 @@ enum guest_kind {
 	GUEST_PROCESS
 };
 
-/* A session that a process attached. */
-struct attached {
-	uint64_t number;
-	char space[HOST_MAX_NAME + 1];
-};
-
 /* Something in the epoll set. */
 struct guest {
 	enum guest_kind kind;
 	int fd;
 	pid_t pid;          /* PROCESS: 0 = unknown here, of another pid namespace */
-	struct attached *sessions; /* PROCESS: those that it attached, and that are open or have something in quarantine */
-	unsigned session_count, session_capacity;
+	unsigned sessions;  /* PROCESS: that name it */
 	uint64_t deadline_ns;      /* CONNECTION */
 	struct guest *next, *prev; /* CONNECTION, PROCESS: the list of all such */
+};
+
+/* A session that is open, or has something in quarantine: it goes when both processes are gone, or is forgotten when nothing waits for them. */
+struct attached {
+	uint64_t number;
+	char space[HOST_MAX_NAME + 1];
+	struct guest *client; /* that attached it; NULL: it is gone */
+	struct guest *guard;  /* NULL: it is gone, or there is none */
 };
 
 struct doorman {
@@ -78,6 +78,8 @@ struct doorman {
 	struct guest mounts; /* the kernel's list of them: has something to say when it changes */
 	struct guest list;    /* head of a ring; the thread's own */
 	unsigned connections; /* the thread's own */
+	struct attached *sessions; /* the thread's own, in no order */
+	unsigned session_count, session_capacity;
 	struct health *health; /* the thread's own */
 };
 
@@ -98,7 +100,6 @@ static void guest_end(struct doorman *d, struct guest *guest)
 	/* Closing would not take a descriptor out of the set of which the parent has a copy. */
 	epoll_ctl(d->epoll, EPOLL_CTL_DEL, guest->fd, NULL);
 	close(guest->fd);
-	free(guest->sessions);
 	free(guest);
 }
 
@@ -127,77 +128,133 @@ static struct guest *guest_new(struct doorman *d, enum guest_kind kind, int fd)
 	return guest;
 }
 
-/* A process that attaches again and again costs one descriptor: while it lives nobody else has its pid. */
+/* ---- sessions and their processes ------------------------------------------------------------------------------ */
+
+/* A process that attaches again and again, or guards many, costs one descriptor: while it lives nobody else has its pid. */
 static struct guest *process_find(struct doorman *d, pid_t pid)
 {
-	for (struct guest *g = d->list.next; pid > 0 && g != &d->list; g = g->next) {
-		struct pollfd gone = {.fd = g->fd, .events = POLLIN};
-
-		if (g->kind == GUEST_PROCESS && g->pid == pid && poll(&gone, 1, 0) == 0)
+	for (struct guest *g = d->list.next; pid > 0 && g != &d->list; g = g->next)
+		if (g->kind == GUEST_PROCESS && g->pid == pid && !process_ended(g->fd))
 			return g;
-	}
 	return NULL;
 }
 
-static void drop_session(struct doorman *d, const struct attached *a)
+/* That of @pidfd, which is taken over. NULL with errno. */
+static struct guest *process_of(struct doorman *d, pid_t pid, int pidfd)
 {
+	struct guest *guest = process_find(d, pid);
+
+	if (guest && !process_ended(pidfd)) { /* both live: one process */
+		close(pidfd);
+		return guest;
+	}
+	guest = guest_new(d, GUEST_PROCESS, pidfd);
+	if (guest)
+		guest->pid = pid;
+	return guest;
+}
+
+/* One session less names it, NULL: none did. The last one lets go of the descriptor. */
+static void process_leave(struct doorman *d, struct guest *guest)
+{
+	if (guest && --guest->sessions == 0)
+		guest_end(d, guest);
+}
+
+static void drop_guard(struct doorman *d, struct attached *a)
+{
+	if (!a->guard)
+		return;
+	keeper_send(d->fs->keeper, KEEPER_DROP, "guard", a->space, a->number, -1);
+	process_leave(d, a->guard);
+	a->guard = NULL;
+}
+
+/* Nothing waits for its processes any more. The last one takes its place. */
+static void forget_session(struct doorman *d, struct attached *a)
+{
+	drop_guard(d, a);
 	keeper_send(d->fs->keeper, KEEPER_DROP, "session", a->space, a->number, -1);
+	process_leave(d, a->client);
+	*a = d->sessions[--d->session_count];
 }
 
-/* A process that attaches again and again: those sessions of it that nobody asks about any more go. */
-static void process_forget_ended(struct doorman *d, struct guest *guest)
+static void forget_ended(struct doorman *d)
 {
-	unsigned left = 0;
-
-	for (unsigned i = 0; i < guest->session_count; i++) {
-		if (host_process_awaited(d->fs->host, guest->sessions[i].number))
-			guest->sessions[left++] = guest->sessions[i];
-		else
-			drop_session(d, &guest->sessions[i]);
-	}
-	guest->session_count = left;
+	for (unsigned i = d->session_count; i-- > 0;)
+		if (!host_process_awaited(d->fs->host, d->sessions[i].number))
+			forget_session(d, &d->sessions[i]);
 }
 
-static int process_note_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+/* For one more. Of those that nothing waits for there are never more than of the others, or 16. */
+static int sessions_room(struct doorman *d)
 {
-	if (guest->session_count == guest->session_capacity)
-		process_forget_ended(d, guest);
-	if (guest->session_count == guest->session_capacity) {
-		unsigned capacity = guest->session_capacity ? 2 * guest->session_capacity : 4;
-		struct attached *more = realloc(guest->sessions, capacity * sizeof(*more));
+	if (d->session_count < d->session_capacity)
+		return 0;
+	forget_ended(d);
+	if (d->session_count < d->session_capacity / 2) /* else it would soon look through all of them again */
+		return 0;
+	unsigned capacity = d->session_capacity ? 2 * d->session_capacity : 16;
+	struct attached *more = realloc(d->sessions, capacity * sizeof(*more));
 
-		if (!more)
-			return -ENOMEM;
-		guest->sessions = more;
-		guest->session_capacity = capacity;
-	}
-	struct attached *a = &guest->sessions[guest->session_count++];
-	a->number = number;
-	snprintf(a->space, sizeof(a->space), "%s", space);
+	if (!more)
+		return -ENOMEM;
+	d->sessions = more;
+	d->session_capacity = capacity;
 	return 0;
 }
 
-/* The parent has the process's descriptor under each of its sessions. */
-static int process_add_session(struct doorman *d, struct guest *guest, uint64_t number, const char *space)
+/* Of a session that is new here. Takes both descriptors over, on failure too; @guard_fd -1: it has no guard. There is room for it. */
+static int add_session(struct doorman *d, const char *space, uint64_t number, pid_t pid, int pidfd, pid_t guard_pid, int guard_fd)
 {
-	int r = process_note_session(d, guest, number, space);
+	struct attached *a = &d->sessions[d->session_count];
+	int r = 0;
 
-	return r ? r : keeper_send(d->fs->keeper, KEEPER_KEEP, "session", space, number, guest->fd);
+	*a = (struct attached){.number = number};
+	snprintf(a->space, sizeof(a->space), "%s", space);
+	a->client = process_of(d, pid, pidfd);
+	if (!a->client) {
+		r = -errno;
+		closep(&guard_fd);
+		return r;
+	}
+	a->client->sessions++;
+	if (guard_fd >= 0) {
+		a->guard = process_of(d, guard_pid, guard_fd);
+		r = a->guard ? 0 : -errno;
+	}
+	if (a->guard)
+		a->guard->sessions++;
+	if (r)
+		process_leave(d, a->client);
+	else
+		d->session_count++;
+	return r;
 }
 
-int doorman_watch(struct doorman *d, const char *space, uint64_t number, int pidfd)
+/* The parent has the descriptors under each session. The guard's goes first: no death leaves its client's there without it. */
+static int keep_session(struct doorman *d, struct attached *a)
 {
-	pid_t pid = process_pid(pidfd);
-	struct guest *guest = process_find(d, pid);
+	int r = a->guard ? keeper_send(d->fs->keeper, KEEPER_KEEP, "guard", a->space, a->number, a->guard->fd) : 0;
 
-	if (guest)
-		close(pidfd);
-	else
-		guest = guest_new(d, GUEST_PROCESS, pidfd);
-	if (!guest)
-		return -errno;
-	guest->pid = pid;
-	return process_note_session(d, guest, number, space);
+	return r ? r : keeper_send(d->fs->keeper, KEEPER_KEEP, "session", a->space, a->number, a->client->fd);
+}
+
+int doorman_watch(struct doorman *d, const char *space, uint64_t number, int pidfd, int guard_fd)
+{
+	int r = sessions_room(d);
+
+	if (!r)
+		return add_session(d, space, number, process_pid(pidfd), pidfd, guard_fd >= 0 ? process_pid(guard_fd) : 0, guard_fd);
+	close(pidfd);
+	closep(&guard_fd);
+	return r;
+}
+
+void doorman_forget(struct doorman *d, const char *space, uint64_t number)
+{
+	keeper_send(d->fs->keeper, KEEPER_DROP, "session", space, number, -1);
+	keeper_send(d->fs->keeper, KEEPER_DROP, "guard", space, number, -1);
 }
 
 struct doorman *doorman_new(struct fs *fs, int listener)
@@ -242,6 +299,7 @@ void doorman_free(struct doorman **dp)
 	closep(&d->stop.fd);
 	closep(&d->mounts.fd);
 	closep(&d->epoll);
+	free(d->sessions);
 	health_free(&d->health);
 	free(d);
 }
@@ -383,6 +441,25 @@ static int admit_import(struct doorman *d, int fd, const struct peer *peer, cons
 	return r ? r : import_bring(d->fs->host, hello->token, peer->who.uid, descriptor, why);
 }
 
+/* Its client and its guard are watched, and the parent has their descriptors. Takes the peer's. */
+static int watch_session(struct doorman *d, struct session *session, struct peer *peer, struct why *why)
+{
+	pid_t guard;
+	cleanup(closep) int guard_fd = session_take_guard(session, &guard);
+
+	int r = sessions_room(d);
+
+	if (!r)
+		r = add_session(d, space_name(session_space(session)), session_number(session), peer->who.pid, STEAL_FD(peer->pidfd), guard,
+			STEAL_FD(guard_fd));
+	if (!r) {
+		r = keep_session(d, &d->sessions[d->session_count - 1]);
+		if (r)
+			forget_session(d, &d->sessions[d->session_count - 1]);
+	}
+	return r ? why_set(why, -r, "the process cannot be watched: %s", strerror(-r)) : 0;
+}
+
 /* On success the process is watched and the parent has its descriptor. */
 static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *hello, struct session **session,
 	int *segment, int *buffer, struct why *why)
@@ -393,20 +470,11 @@ static int admit(struct doorman *d, struct peer *peer, const struct pfs_hello *h
 
 	if (r)
 		return r;
-	uint64_t number = session_number(*session);
-	struct guest *guest = process_find(d, peer->who.pid);
-	bool known = guest;
-	if (!known)
-		guest = guest_new(d, GUEST_PROCESS, STEAL_FD(peer->pidfd));
-	r = guest ? process_add_session(d, guest, number, space_name(session_space(*session))) : -errno;
-	if (guest)
-		guest->pid = peer->who.pid;
+	r = watch_session(d, *session, peer, why);
 	if (r) {
-		if (guest && !known)
-			guest_end(d, guest);
 		session_release(*session);
 		session_unref(session);
-		return why_set(why, -r, "the process cannot be watched: %s", strerror(-r));
+		return r;
 	}
 	killpoint(KILLPOINT_ATTACH_KEPT);
 	return 0;
@@ -475,15 +543,47 @@ static void accept_connections(struct doorman *d)
 
 /* ---- deaths, ticks, the parent ------------------------------------------------------------------------------- */
 
+static void client_gone(struct doorman *d, struct attached *a)
+{
+	if (a->guard)
+		host_client_gone(d->fs->host, a->number);
+	else
+		host_process_gone(d->fs->host, a->number);
+	calls_end_session(d->fs->calls, a->number);
+	process_leave(d, a->client);
+	a->client = NULL;
+}
+
+static void guard_gone(struct doorman *d, struct attached *a)
+{
+	drop_guard(d, a);
+	if (a->client)
+		host_guard_gone(d->fs->host, a->number);
+	else
+		host_process_gone(d->fs->host, a->number);
+}
+
 static void process_gone(struct doorman *d, struct guest *guest)
 {
-	log_debug("process %d is gone, with %u sessions", (int)guest->pid, guest->session_count);
-	for (unsigned i = 0; i < guest->session_count; i++) {
-		host_process_gone(d->fs->host, guest->sessions[i].number);
-		calls_end_session(d->fs->calls, guest->sessions[i].number);
-		drop_session(d, &guest->sessions[i]);
+	unsigned attached = 0, guarded = 0;
+
+	guest->sessions++; /* ours: it is there until the end of this */
+	for (unsigned i = d->session_count; i-- > 0;) {
+		struct attached *a = &d->sessions[i];
+
+		if (a->guard == guest) {
+			guarded++;
+			guard_gone(d, a);
+		}
+		if (a->client == guest) {
+			attached++;
+			client_gone(d, a);
+		}
+		if (!a->client && (!a->guard || !host_process_awaited(d->fs->host, a->number)))
+			forget_session(d, a);
 	}
-	guest_end(d, guest);
+	log_debug("process %d is gone, with %u sessions; it was the guard of %u", (int)guest->pid, attached, guarded);
+	process_leave(d, guest);
 }
 
 static void expire_connections(struct doorman *d)

@@ -64,16 +64,32 @@ static int add_space_part(struct heirlooms *h, const struct keeper_message *m, i
 	return 0;
 }
 
-static int add_session(struct heirlooms *h, const struct keeper_message *m, int fd)
+static struct heirloom_session *find_session(struct heirlooms *h, uint64_t number)
 {
-	struct heirloom_session *more = room_for_one(h->sessions, h->session_count, sizeof(*more));
+	for (uint32_t i = 0; i < h->session_count; i++)
+		if (h->sessions[i].number == number)
+			return &h->sessions[i];
+	return NULL;
+}
 
-	if (!more)
-		return -ENOMEM;
-	h->sessions = more;
-	struct heirloom_session *s = &more[h->session_count++];
-	*s = (struct heirloom_session){.number = m->number, .pidfd = fd};
-	snprintf(s->space, sizeof(s->space), "%s", m->name);
+/* Client and guard come in any order. */
+static int add_session_part(struct heirlooms *h, const struct keeper_message *m, int fd)
+{
+	struct heirloom_session *s = find_session(h, m->number);
+
+	if (!s) {
+		struct heirloom_session *more = room_for_one(h->sessions, h->session_count, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		h->sessions = more;
+		s = &more[h->session_count++];
+		*s = (struct heirloom_session){.number = m->number, .pidfd = -1, .guard_fd = -1};
+		snprintf(s->space, sizeof(s->space), "%s", m->name);
+	}
+	int *part = m->what[0] == 'g' ? &s->guard_fd : &s->pidfd;
+	closep(part);
+	*part = fd;
 	return 0;
 }
 
@@ -87,8 +103,8 @@ static int add(struct heirlooms *h, const struct keeper_message *m, int fd, stru
 			m->name, m->number);
 	if (strlen(m->name) <= HOST_MAX_NAME && (!strcmp(m->what, "segment") || !strcmp(m->what, "tables")))
 		r = add_space_part(h, m, fd);
-	else if (strlen(m->name) <= HOST_MAX_NAME && !strcmp(m->what, "session"))
-		r = add_session(h, m, fd);
+	else if (strlen(m->name) <= HOST_MAX_NAME && (!strcmp(m->what, "session") || !strcmp(m->what, "guard")))
+		r = add_session_part(h, m, fd);
 	if (!r)
 		return 0;
 	closep(&fd);
@@ -155,6 +171,9 @@ static void drop_session(struct heirloom_session *s, int socket)
 		return;
 	closep(&s->pidfd);
 	keeper_send(socket, KEEPER_DROP, "session", s->space, s->number, -1);
+	if (s->guard_fd >= 0)
+		keeper_send(socket, KEEPER_DROP, "guard", s->space, s->number, -1);
+	closep(&s->guard_fd);
 }
 
 static bool has_later(const struct heirlooms *h, const struct heirloom_space *s)
@@ -185,7 +204,7 @@ static void forget_all(struct heirlooms *h)
 		closep(&h->spaces[i].tables);
 	}
 	for (uint32_t i = 0; i < h->session_count; i++)
-		closep(&h->sessions[i].pidfd);
+		closep(&h->sessions[i].pidfd), closep(&h->sessions[i].guard_fd);
 	free(h->spaces);
 	free(h->sessions);
 	*h = (struct heirlooms){0};
@@ -221,17 +240,16 @@ bool heirlooms_take_space(struct heirlooms *h, const char *name, int *segment, i
 	return false;
 }
 
-int heirlooms_take_session(struct heirlooms *h, uint64_t number)
+int heirlooms_take_session(struct heirlooms *h, uint64_t number, int *guard_fd)
 {
-	for (uint32_t i = 0; i < h->session_count; i++) {
-		struct heirloom_session *s = &h->sessions[i];
+	struct heirloom_session *s = find_session(h, number);
 
-		if (s->taken || s->number != number)
-			continue;
-		s->taken = true;
-		return STEAL_FD(s->pidfd);
-	}
-	return -1;
+	*guard_fd = -1;
+	if (!s || s->taken || s->pidfd < 0)
+		return -1;
+	s->taken = true;
+	*guard_fd = STEAL_FD(s->guard_fd);
+	return STEAL_FD(s->pidfd);
 }
 
 void heirlooms_end(struct heirlooms *h, int socket)

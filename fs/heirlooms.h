@@ -13,10 +13,11 @@
  *   segment    namespace       serial of the space    read-write memory file
  *   tables     namespace       serial of the space    read-write memory file
  *   session    namespace       of the session         pidfd of the process that attached it
+ *   guard      namespace       of the session         pidfd of its guard; kept before the other one, so that it is not missing where that is held
  *
  * A descriptor of the mount is never among them: nobody here opens one, and import's are the engines' own and are not kept.
  *
- * At most 2 x HOST_MAX_SPACES + HOST_MAX_SESSIONS are held (KEPT_MAX); what would be one more is closed and counted. What a process sent before
+ * At most 2 x HOST_MAX_SPACES + 2 x HOST_MAX_SESSIONS are held (KEPT_MAX); what would be one more is closed and counted. What a process sent before
  * it died is read by the parent up to the channel's end before the successor is given anything: nothing that was sent is missing.
  */
 #ifndef PREFIXFS_FS_HEIRLOOMS_H
@@ -48,7 +49,7 @@ struct heirloom_space {
 struct heirloom_session {
 	uint64_t number;
 	char space[HOST_MAX_NAME + 1];
-	int pidfd;
+	int pidfd, guard_fd; /* -1: it is missing, or the caller's */
 	bool taken;
 };
 
@@ -63,8 +64,8 @@ struct heirlooms {
 int heirlooms_receive(int socket, int timeout_ms, struct heirlooms *ret, struct why *why);
 /* The two descriptors of @name become the caller's; false: there is none, not both of them, or it was taken. */
 bool heirlooms_take_space(struct heirlooms *heirlooms, const char *name, int *segment, int *tables, uint64_t *serial);
-/* The pidfd of session @number becomes the caller's; -1: there is none, or it was taken. */
-int heirlooms_take_session(struct heirlooms *heirlooms, uint64_t number);
+/* The pidfd of session @number becomes the caller's; -1: there is none, or it was taken. *guard_fd: its guard's likewise. */
+int heirlooms_take_session(struct heirlooms *heirlooms, uint64_t number, int *guard_fd);
 /* Closes what nobody took and has the parent DROP it: spaces that no namespace has any more, sessions that no seat names. Frees; once
  * more it does nothing. */
 void heirlooms_end(struct heirlooms *heirlooms, int socket);

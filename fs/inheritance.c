@@ -81,10 +81,11 @@ static uint32_t take_sessions(struct heirlooms *h, const char *name, struct adop
 	for (uint32_t i = 0; i < h->session_count; i++) {
 		if (strcmp(h->sessions[i].space, name) != 0)
 			continue;
-		int pidfd = heirlooms_take_session(h, h->sessions[i].number);
+		struct adopt_session s = {.number = h->sessions[i].number};
 
-		if (pidfd >= 0)
-			(*ret)[n++] = (struct adopt_session){h->sessions[i].number, pidfd};
+		s.pidfd = heirlooms_take_session(h, s.number, &s.guard_fd);
+		if (s.pidfd >= 0)
+			(*ret)[n++] = s;
 	}
 	return n;
 }
@@ -105,9 +106,9 @@ static void watch_sessions(struct fs *fs, struct space *space, const char *name,
 
 	for (uint32_t i = 0; i < count; i++)
 		if (!is_among(given[i].number, watched, n))
-			keeper_send(fs->keeper, KEEPER_DROP, "session", name, given[i].number, -1);
+			doorman_forget(fs->doorman, name, given[i].number);
 	for (uint32_t i = 0; i < n; i++)
-		if (doorman_watch(fs->doorman, name, watched[i].number, watched[i].pidfd))
+		if (doorman_watch(fs->doorman, name, watched[i].number, watched[i].pidfd, watched[i].guard_fd))
 			log_warning("the process of session %" PRIu64 " of namespace %s cannot be watched: what is kept for it waits for its client",
 				watched[i].number, name);
 }
@@ -128,7 +129,7 @@ static int judge_past(const struct fs *fs, const char *name, struct adoption *a,
 	close(a->segment_fd);
 	close(a->tables_fd);
 	for (uint32_t i = 0; i < a->session_count; i++)
-		close(a->sessions[i].pidfd);
+		adopt_session_end(&a->sessions[i]);
 	return why_set(why, EINVAL, "%u serving processes in a row died of adopting it", FAULTS);
 }
 

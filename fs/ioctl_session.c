@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fs/process.h"
+#include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/remnants.h"
 
@@ -24,6 +26,17 @@ _Static_assert(PFS_RANK_NONE == SESSION_RANK_NONE && PFS_MAX_CLASSES == LAYOUT_M
 
 /* ---- ATTACH -------------------------------------------------------------------------------------------------- */
 
+static int open_guard(uint32_t pid, struct session_attach *s, struct why *why)
+{
+	s->guard = pid;
+	s->guard_fd = process_open(pid);
+	if (s->guard_fd >= 0)
+		return 0;
+	if (s->guard_fd == -ESRCH)
+		return why_set(why, ESRCH, "guard_pid: there is no process %u in the daemon's pid namespace, or it has ended", pid);
+	return why_set(why, -s->guard_fd, "guard_pid: process %u cannot be watched: %s", pid, strerror(-s->guard_fd));
+}
+
 static int attach(struct call *call)
 {
 	struct pfs_attach *a = &call->arg.attach;
@@ -35,13 +48,22 @@ static int attach(struct call *call)
 		.node = a->node,
 		.handle = ctl_handle(call->ctl),
 		.call_buffer_bytes = a->call_buffer_bytes,
+		.guard_fd = -1,
 	};
 	char path[RUNDIR_PATH_BYTES];
+	int r;
 
 	memcpy(s.client_id, a->client_id, sizeof(s.client_id));
-	int r = session_attach(ctl_session(call->ctl), &s, &call->why);
-	if (r)
+	if (a->guard_pid) {
+		r = open_guard(a->guard_pid, &s, &call->why);
+		if (r)
+			return r;
+	}
+	r = session_attach(ctl_session(call->ctl), &s, &call->why);
+	if (r) {
+		closep(&s.guard_fd);
 		return r;
+	}
 	a->call_buffer_bytes = s.call_buffer_bytes;
 	a->session = ctl_session_number(call->ctl);
 	a->segment_bytes = segment_bytes(space_segment(space));
@@ -61,6 +83,8 @@ static int attach(struct call *call)
 	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
 		a->share[c] = a->rank == PFS_RANK_NONE || c >= layout->classes ? PFS_INDEX_NONE
 		                                                               : layout->share_of_rank[a->rank][c];
+	for (uint32_t c = 0; c < PFS_MAX_CLASSES; c++)
+		a->value_bytes[c] = a->share[c] == PFS_INDEX_NONE ? 0 : layout->class[c].share[a->share[c]].payload_bytes;
 	rundir_path(&fs->dir, "sock", path);
 	memset(a->socket_path, 0, sizeof(a->socket_path));
 	snprintf(a->socket_path, sizeof(a->socket_path), "%.*s", (int)sizeof(a->socket_path) - 1, path);
@@ -90,12 +114,17 @@ static int attach_begin(struct call *call)
 	if (a->call_buffer_bytes < PFS_MIN_CALL_BUFFER || a->call_buffer_bytes > PFS_MAX_CALL_BUFFER)
 		return why_set(&call->why, EINVAL, "call_buffer_bytes: %" PRIu64 " is outside %u to %u",
 			(uint64_t)a->call_buffer_bytes, PFS_MIN_CALL_BUFFER, PFS_MAX_CALL_BUFFER);
+	if (a->guard_pid && process_has_thread(a->guard_pid, fuse_req_ctx(call->req)->pid))
+		return why_set(&call->why, EINVAL, "guard_pid: %u is the client itself, which is watched anyway", a->guard_pid);
+	if (a->reserved1)
+		return why_set(&call->why, EINVAL, "reserved1: it is %u, not 0", a->reserved1);
 	return STEP_MORE;
 }
 
 const struct operation ioctl_attach = {
 	.name = "ATTACH",
 	.bytes = sizeof(struct pfs_attach),
+	.bytes_1 = PFS_BYTES_ATTACH_1,
 	.deadline_ms = 60000,
 	.outside = true,
 	.begin = attach_begin,

@@ -29,7 +29,7 @@ struct keeper_message {
 	uint32_t kind; /* enum keeper_kind; a change of these messages is one of WILL_VERSION (fs/will.h) */
 	uint32_t reserved;
 	uint64_t number;
-	char what[16]; /* "segment", "tables", "session" */
+	char what[16]; /* "segment", "tables", "session", "guard" */
 	char name[80]; /* of the namespace */
 };
 
@@ -50,7 +50,7 @@ struct kept {
 	uint32_t refused; /* so far: more than KEPT_MAX, or no memory */
 };
 
-#define KEPT_MAX (2 * HOST_MAX_SPACES + HOST_MAX_SESSIONS)
+#define KEPT_MAX (2 * HOST_MAX_SPACES + 2 * HOST_MAX_SESSIONS)
 
 /* Takes @fd over; one of the same name is replaced. Where there is no room it is closed and counted. */
 void kept_add(struct kept *kept, const struct keeper_message *message, int fd);

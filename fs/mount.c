@@ -137,12 +137,31 @@ static int fusermount(const char *const *argv, int comm, char *words, size_t byt
 	return r ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+/* fusectl, mounted where nobody sees it. -1: this process may not mount. */
+static int fusectl_of_our_own(void)
+{
+	cleanup(closep) int fs = fsopen("fusectl", FSOPEN_CLOEXEC);
+
+	if (fs < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		return -1;
+	return fsmount(fs, FSMOUNT_CLOEXEC, 0);
+}
+
+/* A container has fusectl mounted nowhere, often enough. */
 int mount_open_abort(unsigned device)
 {
-	char path[64];
+	char name[64];
+	int fd;
 
-	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", device);
-	return open(path, O_WRONLY | O_CLOEXEC);
+	snprintf(name, sizeof(name), "/sys/fs/fuse/connections/%u/abort", device);
+	fd = open(name, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		return fd;
+	cleanup(closep) int fusectl = fusectl_of_our_own();
+	if (fusectl < 0)
+		return -1;
+	snprintf(name, sizeof(name), "%u/abort", device);
+	return openat(fusectl, name, O_WRONLY | O_CLOEXEC);
 }
 
 void mount_abort(int fd)

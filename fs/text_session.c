@@ -57,6 +57,7 @@ static void print_who(const struct session_info *s, FILE *to)
 		s->gid);
 	fprintf(to, "attached: %s\nread_only: %s\nclient: %s\n", s->attached ? "yes" : "no", s->read_only ? "yes" : "no",
 		s->buffer_bytes ? client : "none");
+	print_number(to, "guard", s->guard ? s->guard : UINT32_MAX);
 	print_number(to, "rank", s->rank);
 	print_number(to, "node", s->node);
 	fprintf(to, "age_s: %" PRId64 "\n", (int64_t)clock_wall_s() - s->opened_s);

@@ -21,7 +21,7 @@
 #include "store/base/why.h"
 
 #define WILL_MAGIC 0x504653574c4c3031ull /* "PFSWLL01" */
-#define WILL_VERSION 1u        /* of this struct and of the keeper's messages: parent and serving process speak the same, or not at all */
+#define WILL_VERSION 2u        /* of this struct and of the keeper's messages: parent and serving process speak the same, or not at all */
 #define WILL_INIT_BYTES 4096u  /* the largest INIT, and reply to it, that is kept */
 #define WILL_HANDLES 16384u    /* places of fs/handles.h, at most */
 #define WILL_LOOPS 64u

@@ -20,7 +20,7 @@
  *
  * In life a seat is left when its session has ended and none of its slots rests in quarantine; the words are swept in the background.
  *
- * Seat SEATS_CROWD is for all sessions that find no other one; only the end of all their processes settles it.
+ * Seat SEATS_CROWD is for all sessions that find no other one; only the end of all their processes, and those' guards, settles it.
  *
  * Seats and words are sections of the tables (tables.seats, tables.users).
  *

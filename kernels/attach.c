@@ -6,6 +6,7 @@
 #include "kernels/attach.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,46 +14,62 @@
 #include "fs/client/prefixfs.h"
 #include "kernels/moves.h"
 #include "kernels/say.h"
+#include "kernels/thread.h"
 
-#define LIST_RANGES 4096u
-#define ACK_RANGES 32768u
-#define TURNS 4u              /* of listing, when ranges change meanwhile */
+#define LIST_RANGES 512u /* of one call: the smallest call buffer has room */
+#define ACK_RANGES 4096u
+#define TURNS 4u         /* of listing, when ranges change meanwhile */
 #define MAP_STEP (256ull << 20)
+#define MOST_BYTES (1ull << 47) /* of a range that its caller names */
 
 typedef unsigned long long ull;
-
-/* Memory that is registered in one call of the driver. */
-struct piece {
-	uint64_t begin, bytes, generation;
-	bool ours; /* this call has made it or counted it once more */
-};
 
 struct pieces {
 	struct piece *list;
 	uint32_t count, room;
 };
 
-/* What a session holds. */
-struct attached {
-	struct attached *next;
-	struct pfs_session *session;
-	bool busy; /* gpu->lock: a call works on it, to whom the rest belongs */
-	struct pieces pieces;
+/* A mapping of a session's that stays mapped, for something of it is registered. */
+struct held {
+	struct held *next;
+	struct pfs_segment *segment;
+	uint64_t number; /* of the mapping; the generation of its pieces */
 };
+
+/* What a session has. */
+struct attached {
+	struct attached *next;       /* gpu->lock */
+	struct pfs_session *session; /* a name alone for whoever detaches: it may be closed */
+	bool busy;                   /* gpu->lock: a call works on it, to whom the rest belongs */
+	struct held *held;
+	struct pieces pieces; /* of all its mappings */
+};
+
+/* Room for @count more. */
+static int reserve(struct pieces *p, uint32_t count)
+{
+	uint32_t room = p->room ? p->room : 64;
+	struct piece *more;
+
+	if (count <= p->room - p->count)
+		return 0;
+	while (room - p->count < count)
+		room *= 2;
+	more = realloc(p->list, room * sizeof(*more));
+	if (!more)
+		return gpu_say(ENOMEM, "no memory for a list of %u ranges", room);
+	p->list = more;
+	p->room = room;
+	return 0;
+}
 
 static int add_piece(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t generation)
 {
-	if (p->count == p->room) {
-		uint32_t room = p->room ? p->room * 2 : 64;
-		struct piece *more = realloc(p->list, room * sizeof(*more));
+	int r = reserve(p, 1);
 
-		if (!more)
-			return gpu_say(ENOMEM, "no memory for a list of %u ranges", room);
-		p->list = more;
-		p->room = room;
-	}
-	p->list[p->count++] = (struct piece){begin, bytes, generation, false};
-	return 0;
+	if (!r)
+		p->list[p->count++] = (struct piece){.begin = begin, .bytes = bytes, .generation = generation};
+	return r;
 }
 
 static int add_pieces(struct pieces *p, uint64_t begin, uint64_t bytes, uint64_t generation, uint64_t piece)
@@ -128,7 +145,8 @@ static int crew_run(struct crew *crew, int (*work)(struct crew *crew, uint64_t u
 	crew->work = work;
 	crew->units = units;
 	crew->next = 0;
-	while (started + 1 < most && started + 1 < units && !pthread_create(&threads[started], NULL, crew_main, crew))
+	while (started + 1 < most && started + 1 < units &&
+		!thread_start(&threads[started], "pfs-gpu-reg", crew_main, crew))
 		started++;
 	crew_main(crew);
 	while (started > 0)
@@ -167,16 +185,25 @@ static int map_step(struct crew *crew, uint64_t unit)
 	return 0;
 }
 
+/* Its mapping permits no writing. (Both calls are EINVAL before Linux 5.14.) */
+static bool is_for_reading(uint64_t begin, uint64_t bytes)
+{
+	void *memory = (void *)(uintptr_t)begin;
+
+	return madvise(memory, bytes, MADV_POPULATE_WRITE) && errno == EINVAL && !madvise(memory, bytes, MADV_POPULATE_READ);
+}
+
 static int ask_driver(struct pfs_gpu *gpu, struct registration *r, bool anew, bool read_only)
 {
 	struct backend *b = gpu->backend;
 	bool foreign = false;
 	int error = 0;
 
+	read_only = read_only || is_for_reading(r->begin, r->end - r->begin);
 	if (anew && !r->foreign)
 		error = b->ops->host_unregister(b, r->begin);
 	if (!error)
-		error = b->ops->host_register(b, r->begin, r->end - r->begin, &read_only, &foreign);
+		error = b->ops->host_register(b, r->begin, r->end - r->begin, read_only, &foreign);
 	registry_settle(&gpu->registry, r, error != 0, read_only, foreign);
 	return error;
 }
@@ -196,21 +223,51 @@ static int register_piece(struct crew *crew, uint64_t unit)
 	return 0;
 }
 
-static int drop_piece(struct pfs_gpu *gpu, const struct piece *p)
+/* Has the driver give up what registry_drop left to nobody: all of it, whatever it says of one. The first error. */
+static int unregister(struct pfs_gpu *gpu, struct piece *pieces, uint32_t count)
 {
-	struct registration *registration;
-	int r = registry_drop(&gpu->registry, p->begin, p->bytes, p->generation, &registration);
+	char why[512] = "";
+	int r = 0;
 
-	if (r <= 0)
-		return r;
-	r = registration->foreign ? 0 : gpu->backend->ops->host_unregister(gpu->backend, registration->begin);
-	registry_forget(&gpu->registry, registration);
+	for (uint32_t i = 0; i < count; i++) {
+		struct registration *last = pieces[i].last;
+		int s = last && !last->foreign ? gpu->backend->ops->host_unregister(gpu->backend, last->begin) : 0;
+
+		if (s && !r) {
+			r = s;
+			snprintf(why, sizeof(why), "%s", gpu_said());
+		}
+		if (last)
+			registry_forget(&gpu->registry, last);
+		pieces[i].last = NULL;
+	}
 	if (r && work_lost(gpu))
 		return -EIO;
-	return r;
+	return r ? gpu_say(-r, "%s", why) : 0;
 }
 
-/* All of @pieces, or none. */
+/* All of @pieces, or none; the driver's own failures come when nothing is registered any more. */
+static int drop_pieces(struct pfs_gpu *gpu, struct pieces *pieces)
+{
+	int r = registry_drop(&gpu->registry, pieces->list, pieces->count, false);
+
+	return r ? r : unregister(gpu, pieces->list, pieces->count);
+}
+
+/* What copies use by now stays, and stays `ours`. */
+static void roll_back(struct pfs_gpu *gpu, struct pieces *pieces)
+{
+	for (uint32_t i = 0; i < pieces->count; i++) {
+		struct piece *p = &pieces->list[i];
+		int r = p->ours ? registry_drop(&gpu->registry, p, 1, false) : -ENOENT;
+
+		p->ours = r == -EBUSY;
+		if (!r)
+			unregister(gpu, p, 1);
+	}
+}
+
+/* All of @pieces; after a failure none, but for those that are `ours`. */
 static int register_timed(struct pfs_gpu *gpu, struct pieces *pieces, bool read_only, uint32_t threads, pfs_gpu_progress progress,
 	void *context, struct register_times *times)
 {
@@ -234,9 +291,7 @@ static int register_timed(struct pfs_gpu *gpu, struct pieces *pieces, bool read_
 	if (!r)
 		return 0;
 	memcpy(why, crew.why, sizeof(why));
-	for (uint32_t i = 0; i < pieces->count; i++)
-		if (pieces->list[i].ours)
-			drop_piece(gpu, &pieces->list[i]);
+	roll_back(gpu, pieces);
 	return gpu_say(-r, "%s", why);
 }
 
@@ -261,16 +316,31 @@ int attach_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64
 	struct pieces pieces = {0};
 	int r = add_pieces(&pieces, (uintptr_t)address, bytes, 1, piece);
 
-	for (uint32_t i = 0; i < pieces.count && !r; i++)
-		r = drop_piece(gpu, &pieces.list[i]);
+	if (!r)
+		r = drop_pieces(gpu, &pieces);
 	free(pieces.list);
 	return r;
+}
+
+/* A range that the caller names, as pieces. */
+static int range_of(struct pieces *pieces, void *address, uint64_t bytes, uint64_t generation)
+{
+	uint64_t begin = (uintptr_t)address;
+
+	if (bytes == 0)
+		return gpu_say(EINVAL, "a range at 0x%llx has 0 bytes", (ull)begin);
+	if (bytes > MOST_BYTES || begin > UINT64_MAX - bytes)
+		return gpu_say(EINVAL, "a range at 0x%llx has %llu bytes, at most %llu are possible", (ull)begin, (ull)bytes, MOST_BYTES);
+	return add_range(pieces, begin, bytes, generation);
 }
 
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = bytes ? add_range(&pieces, (uintptr_t)address, bytes, generation) : gpu_say(EINVAL, "0 bytes cannot be registered");
+	int r = work_mine(gpu);
+
+	if (!r)
+		r = range_of(&pieces, address, bytes, generation);
 
 	if (!r)
 		r = register_all(gpu, &pieces, false, NULL, NULL);
@@ -281,20 +351,26 @@ int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_
 int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation)
 {
 	struct pieces pieces = {0};
-	int r = bytes ? add_range(&pieces, (uintptr_t)address, bytes, generation) : gpu_say(EINVAL, "0 bytes are not registered");
+	int r = work_mine(gpu);
 
-	for (uint32_t i = 0; i < pieces.count && !r; i++)
-		r = drop_piece(gpu, &pieces.list[i]);
+	if (!r)
+		r = range_of(&pieces, address, bytes, generation);
+
+	if (!r)
+		r = drop_pieces(gpu, &pieces);
 	free(pieces.list);
 	return r;
 }
 
 /* ---- sessions ------------------------------------------------------------------------------------------------------------ */
 
-/* Granted ranges as they were at one time. */
+/* Granted ranges as they were at one time, and where. */
 struct listing {
 	struct pfs_range *ranges;
 	uint32_t count;
+	struct pfs_segment *segment; /* held: the mapping that they all lie in */
+	struct pfs_segment_info at;
+	uint64_t remapped; /* as pfs_info said it all the while */
 };
 
 /* Those of the rank's own shares. */
@@ -331,8 +407,38 @@ static int list_ranges(struct pfs_session *session, const struct pfs_session_inf
 	return r;
 }
 
+/* -ESTALE: the session was given other memory since the first word of @l. */
+static int same_memory(struct pfs_session *session, const struct listing *l)
+{
+	struct pfs_session_info info;
+	int r = pfs_info(session, &info);
+
+	if (r)
+		return from_client(r, "asking for the session");
+	return info.remapped == l->remapped ? 0 : gpu_say(ESTALE, "the daemon was restarted, and its memory is new");
+}
+
+/* Fills in @l, which is freed by its caller, whatever comes of it. -ESTALE: the session was given other memory meanwhile. */
+static int list_mapping(struct pfs_session *session, struct listing *l)
+{
+	struct pfs_session_info info;
+	int r = pfs_info(session, &info);
+
+	if (!r)
+		r = pfs_segment_hold(session, &l->segment);
+	if (!r)
+		r = pfs_segment_info(l->segment, &l->at);
+	if (r)
+		return from_client(r, "asking for the session");
+	if (info.rank == PFS_RANK_NONE)
+		return gpu_say(EINVAL, "the session has no rank: nothing is granted to it");
+	l->remapped = info.remapped;
+	r = list_ranges(session, &info, l);
+	return r ? r : same_memory(session, l);
+}
+
 /* (lock) */
-static struct attached *find(struct pfs_gpu *gpu, struct pfs_session *session)
+static struct attached *find(struct pfs_gpu *gpu, const struct pfs_session *session)
 {
 	struct attached *a = gpu->attached;
 
@@ -341,28 +447,24 @@ static struct attached *find(struct pfs_gpu *gpu, struct pfs_session *session)
 	return a;
 }
 
-/* The session's, once no other call works on it; it is busy then, until attached_done. */
-static int attached_begin(struct pfs_gpu *gpu, struct pfs_session *session, struct attached **ret)
+/* The session's, once no other call works on it; it is busy then, until attached_done or attached_free. @made: enters the list where there
+ * is none yet; NULL: then there is none. */
+static struct attached *attached_begin(struct pfs_gpu *gpu, const struct pfs_session *session, struct attached *made)
 {
-	struct attached *made = calloc(1, sizeof(*made)), *a;
+	struct attached *a;
 
-	if (!made)
-		return gpu_say(ENOMEM, "no memory for a session");
 	pthread_mutex_lock(&gpu->lock);
 	while ((a = find(gpu, session)) && a->busy) /* as long as that call takes */
 		pthread_cond_wait(&gpu->news, &gpu->lock);
-	if (!a) {
+	if (!a && made) {
 		a = made;
-		made = NULL;
-		a->session = session;
 		a->next = gpu->attached;
 		gpu->attached = a;
 	}
-	a->busy = true;
+	if (a)
+		a->busy = true;
 	pthread_mutex_unlock(&gpu->lock);
-	free(made);
-	*ret = a;
-	return 0;
+	return a;
 }
 
 static void attached_done(struct pfs_gpu *gpu, struct attached *a)
@@ -373,27 +475,124 @@ static void attached_done(struct pfs_gpu *gpu, struct attached *a)
 	pthread_mutex_unlock(&gpu->lock);
 }
 
-static bool holds(const struct attached *a, uint64_t begin, uint64_t generation)
+/* Nothing of it is registered any more: takes it out of the list and lets its mappings go. */
+static void attached_free(struct pfs_gpu *gpu, struct attached *a)
+{
+	struct attached **at;
+
+	pthread_mutex_lock(&gpu->lock);
+	for (at = &gpu->attached; *at != a;)
+		at = &(*at)->next;
+	*at = a->next;
+	pthread_cond_broadcast(&gpu->news);
+	pthread_mutex_unlock(&gpu->lock);
+	while (a->held) {
+		struct held *h = a->held;
+
+		a->held = h->next;
+		pfs_segment_let_go(&h->segment);
+		free(h);
+	}
+	free(a->pieces.list);
+	free(a);
+}
+
+/* Moves the pieces of the mapping @number to the end of @p; how many there are. */
+static uint32_t to_the_end(struct pieces *p, uint64_t number)
+{
+	uint32_t others = 0;
+
+	for (uint32_t i = 0; i < p->count; i++) {
+		struct piece piece = p->list[i];
+
+		if (piece.generation == number)
+			continue;
+		p->list[i] = p->list[others];
+		p->list[others++] = piece;
+	}
+	return p->count - others;
+}
+
+/* Takes back what is registered of mappings that will not be used again, as far as no copy uses it. What the driver says of that is said
+ * again by whatever it is asked next, where it matters. */
+static void take_back(struct pfs_gpu *gpu, struct attached *a)
+{
+	struct held **at = &a->held, *h;
+
+	while ((h = *at)) {
+		uint32_t count = to_the_end(&a->pieces, h->number);
+		struct piece *pieces = a->pieces.list + a->pieces.count - count;
+		struct pfs_segment_info info;
+
+		if (pfs_segment_info(h->segment, &info) || !info.unused || registry_drop(&gpu->registry, pieces, count, true)) {
+			at = &h->next;
+			continue;
+		}
+		unregister(gpu, pieces, count);
+		a->pieces.count -= count;
+		*at = h->next;
+		pfs_segment_let_go(&h->segment);
+		free(h);
+	}
+}
+
+static bool has(const struct attached *a, const struct piece *p)
 {
 	for (uint32_t i = 0; i < a->pieces.count; i++)
-		if (a->pieces.list[i].begin == begin && a->pieces.list[i].generation == generation)
+		if (a->pieces.list[i].begin == p->begin && a->pieces.list[i].generation == p->generation)
 			return true;
 	return false;
 }
 
-/* What @a does not hold yet. */
-static int missing(const struct attached *a, const struct listing *l, const struct pfs_session_info *info, struct pieces *ret)
+/* What @a does not have yet. */
+static int missing(const struct attached *a, const struct listing *l, struct pieces *ret)
 {
+	uint32_t kept = 0;
 	int r = 0;
 
 	for (uint32_t i = 0; i < l->count && !r; i++) {
-		uint64_t begin = (uintptr_t)info->segment + l->ranges[i].offset;
+		const struct pfs_range *range = &l->ranges[i];
 
-		if (l->ranges[i].offset > info->segment_bytes || l->ranges[i].length > info->segment_bytes - l->ranges[i].offset)
-			r = gpu_say(EIO, "range %u lies outside the segment of %llu bytes", l->ranges[i].id, (ull)info->segment_bytes);
-		else if (!holds(a, begin, info->generation))
-			r = add_range(ret, begin, l->ranges[i].length, info->generation);
+		if (range->offset > l->at.bytes || range->length > l->at.bytes - range->offset)
+			return gpu_say(EIO, "range %u lies outside the segment of %llu bytes", range->id, (ull)l->at.bytes);
+		r = add_range(ret, (uintptr_t)l->at.address + range->offset, range->length, l->at.number);
 	}
+	for (uint32_t i = 0; i < ret->count; i++)
+		if (!has(a, &ret->list[i]))
+			ret->list[kept++] = ret->list[i];
+	ret->count = kept;
+	return r;
+}
+
+static bool is_held(const struct attached *a, uint64_t number)
+{
+	const struct held *h = a->held;
+
+	while (h && h->number != number)
+		h = h->next;
+	return h != NULL;
+}
+
+/* Registers @more of the mapping in @l: it is @a's then, and so is the hold, where @a has none of it yet. */
+static int take_in(struct pfs_gpu *gpu, struct attached *a, struct listing *l, struct pieces *more, pfs_gpu_progress progress, void *context)
+{
+	bool known = is_held(a, l->at.number);
+	struct held *h = known ? NULL : calloc(1, sizeof(*h));
+	uint32_t before = a->pieces.count;
+	int r = known || h ? reserve(&a->pieces, more->count) : gpu_say(ENOMEM, "no memory for a mapping");
+
+	if (!r)
+		r = register_all(gpu, more, l->at.read_only, progress, context);
+	for (uint32_t i = 0; i < more->count; i++)
+		if (more->list[i].ours)
+			a->pieces.list[a->pieces.count++] = more->list[i];
+	if (!h || a->pieces.count == before) {
+		free(h);
+		return r;
+	}
+	*h = (struct held){a->held, l->segment, l->at.number};
+	l->segment = NULL;
+	a->held = h;
 	return r;
 }
 
@@ -406,43 +605,30 @@ static int acknowledge(struct pfs_session *session, const struct listing *l)
 		acks[i] = (struct pfs_range_ack){l->ranges[i].id, l->ranges[i].generation};
 	for (uint32_t i = 0; i < l->count && !r; i += ACK_RANGES) {
 		r = pfs_segments_ack(session, acks + i, l->count - i < ACK_RANGES ? l->count - i : ACK_RANGES, NULL);
-		if (r && r != -ESTALE)
+		if (r)
 			r = from_client(r, "acknowledging ranges");
 	}
 	free(acks);
 	return r;
 }
 
-static int keep(struct attached *a, const struct pieces *more)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < more->count && !r; i++)
-		r = add_piece(&a->pieces, more->list[i].begin, more->list[i].bytes, more->list[i].generation);
-	return r;
-}
-
-/* One turn. -ESTALE: ranges have changed meanwhile. */
+/* One turn. -ESTALE: ranges have changed meanwhile, or the session has other memory. */
 static int attach_once(struct pfs_gpu *gpu, struct attached *a, pfs_gpu_progress progress, void *context)
 {
-	struct pfs_session_info info;
 	struct listing l = {0};
 	struct pieces more = {0};
-	int r = pfs_info(a->session, &info);
+	int r = list_mapping(a->session, &l);
 
-	r = r ? from_client(r, "asking for the session") : 0;
-	if (!r && info.rank == PFS_RANK_NONE)
-		r = gpu_say(EINVAL, "the session has no rank: nothing is granted to it");
+	take_back(gpu, a);
 	if (!r)
-		r = list_ranges(a->session, &info, &l);
-	if (!r)
-		r = missing(a, &l, &info, &more);
+		r = missing(a, &l, &more);
 	if (!r && more.count)
-		r = register_all(gpu, &more, info.read_only, progress, context);
-	if (!r)
-		r = keep(a, &more);
+		r = take_in(gpu, a, &l, &more, progress, context);
 	if (!r)
 		r = acknowledge(a->session, &l);
+	if (!r)
+		r = same_memory(a->session, &l); /* where another thread has listed them since, other memory's were acknowledged */
+	pfs_segment_let_go(&l.segment);
 	free(l.ranges);
 	free(more.list);
 	return r;
@@ -450,50 +636,42 @@ static int attach_once(struct pfs_gpu *gpu, struct attached *a, pfs_gpu_progress
 
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context)
 {
-	struct attached *a = NULL;
-	int r = attached_begin(gpu, session, &a);
+	struct attached *made, *a;
+	int r = work_mine(gpu);
 
 	if (r)
 		return r;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return gpu_say(ENOMEM, "no memory for a session");
+	made->session = session;
+	a = attached_begin(gpu, session, made);
+	if (a != made)
+		free(made);
 	r = -ESTALE;
 	for (unsigned turn = 0; turn < TURNS && r == -ESTALE; turn++)
 		r = attach_once(gpu, a, progress, context);
 	attached_done(gpu, a);
-	return r == -ESTALE ? from_client(r, "ranges change faster than they are acknowledged") : r;
-}
-
-/* (lock) Takes it out of the list. */
-static struct attached *take(struct pfs_gpu *gpu, struct pfs_session *session)
-{
-	struct attached **at = &gpu->attached, *a;
-
-	while (*at && (*at)->session != session)
-		at = &(*at)->next;
-	a = *at;
-	if (a)
-		*at = a->next;
-	return a;
+	return r;
 }
 
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session)
 {
 	struct attached *a;
-	int r = aftermaths_wait(gpu, session);
+	int r = pfs_gpu_settle(gpu, session, 0);
 
 	if (r)
 		return r;
-	pthread_mutex_lock(&gpu->lock);
-	a = take(gpu, session);
-	pthread_mutex_unlock(&gpu->lock);
+	a = attached_begin(gpu, session, NULL);
 	if (!a)
 		return gpu_say(ENOENT, "the session is not attached to this device");
-	for (uint32_t i = 0; i < a->pieces.count; i++) {
-		int s = drop_piece(gpu, &a->pieces.list[i]);
-
-		r = r ? r : s;
+	r = registry_drop(&gpu->registry, a->pieces.list, a->pieces.count, true);
+	if (r) {
+		attached_done(gpu, a);
+		return r;
 	}
-	free(a->pieces.list);
-	free(a);
+	r = unregister(gpu, a->pieces.list, a->pieces.count);
+	attached_free(gpu, a);
 	return r;
 }
 
@@ -501,16 +679,11 @@ void attach_forget(struct pfs_gpu *gpu)
 {
 	struct registration *left;
 
-	while (gpu->attached) {
-		struct attached *a = gpu->attached;
-
-		gpu->attached = a->next;
-		free(a->pieces.list);
-		free(a);
-	}
 	while ((left = registry_any(&gpu->registry))) {
 		if (!left->foreign)
 			gpu->backend->ops->host_unregister(gpu->backend, left->begin);
 		registry_forget(&gpu->registry, left);
 	}
+	while (gpu->attached)
+		attached_free(gpu, gpu->attached);
 }

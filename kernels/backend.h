@@ -59,10 +59,9 @@ struct backend_ops {
 	int (*open)(const struct backend_needs *needs, struct backend **ret);
 	void (*close)(struct backend *backend);
 
-	/* Pins memory. *read_only: it is mapped for reading alone; set where that is found out. *foreign: it was pinned already, by somebody
-	 * else. Slow; any
-	 * number of threads at once. */
-	int (*host_register)(struct backend *backend, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign);
+	/* Pins memory. @read_only: it is mapped for reading alone. *foreign: it was pinned already, by somebody else. Slow; any number of
+	 * threads at once. */
+	int (*host_register)(struct backend *backend, uint64_t address, uint64_t bytes, bool read_only, bool *foreign);
 	int (*host_unregister)(struct backend *backend, uint64_t address);
 
 	/* The rest returns before the work is done. One thread at a time for one lane. Entries lie in registrations. */

@@ -11,7 +11,7 @@
 #include "kernels/shape.h"
 
 #define MAX_CELLS (1u << 16)  /* planes x pages of a value */
-#define MAX_PIECES (1u << 20) /* of a value that a token range cuts */
+#define MAX_PIECES (1u << 20) /* of a value that a token range cuts, and of all parts */
 #define MAX_BYTES (1ull << 63)
 
 typedef unsigned long long ull;
@@ -215,8 +215,21 @@ static int check_range(const struct pfs_gpu_copy *copy)
 	return r;
 }
 
+/* Of a value, in @part: a plane of a page each, or each of its blocks where a token range cuts them. */
+static uint64_t part_pieces(const struct pfs_gpu_copy *copy, const struct pfs_gpu_part *part)
+{
+	const struct pfs_gpu_plane *planes = copy->pool->planes + part->first_plane;
+	uint64_t pieces = part->plane_count;
+
+	for (uint32_t i = 0; copy->token_to && i < part->plane_count; i++)
+		pieces += planes[i].blocks ? planes[i].blocks - 1 : 0;
+	return pieces * pool_pages_per_value(copy->pool);
+}
+
 static int check_parts(const struct pfs_gpu_copy *copy)
 {
+	uint64_t pieces = 0;
+
 	if (!copy->parts)
 		return copy->part_count ? gpu_say(EINVAL, "part_count is %u without parts", copy->part_count) : 0;
 	if (copy->part_count == 0)
@@ -230,6 +243,10 @@ static int check_parts(const struct pfs_gpu_copy *copy)
 			part->plane_count > copy->pool->plane_count - part->first_plane)
 			return gpu_say(ERANGE, "part %u is %u planes from %u on, the pool has %u", i, part->plane_count,
 				part->first_plane, copy->pool->plane_count);
+		pieces += part_pieces(copy, part);
+		if (pieces > MAX_PIECES)
+			return gpu_say(E2BIG, "parts 0..%u have %llu pieces of a value, at most %u are possible", i, (ull)pieces,
+				MAX_PIECES);
 	}
 	return 0;
 }

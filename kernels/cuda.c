@@ -226,35 +226,20 @@ static int cuda_open(const struct backend_needs *needs, struct backend **ret)
 
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
-/* Memory that cannot be written cannot be pinned for writing. CUDA has no error of its own for it. */
-static bool refused(CUresult r)
-{
-	return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_NOT_PERMITTED || r == CUDA_ERROR_UNKNOWN ||
-	       r == CUDA_ERROR_OPERATING_SYSTEM || r == CUDA_ERROR_NOT_SUPPORTED;
-}
-
-static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	struct cuda *c = cuda_of(b);
-	void *memory = (void *)(uintptr_t)address;
-	unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
 	char what[96];
-	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	CUresult r;
 
 	*foreign = false;
-	if (*read_only && !c->read_only_pins)
+	if (read_only && !c->read_only_pins)
 		return gpu_say(EIO, "%llu bytes at 0x%llx can only be read, and the device cannot register such memory",
 			(unsigned long long)bytes, (unsigned long long)address);
 	if (enter(c))
 		return -EIO;
-	if (!*read_only)
-		r = c->api->p_cuMemHostRegister(memory, bytes, flags);
-	if (refused(r) && c->read_only_pins) {
-		CUresult second = c->api->p_cuMemHostRegister(memory, bytes, flags | CU_MEMHOSTREGISTER_READ_ONLY);
-
-		*read_only = *read_only || second == CUDA_SUCCESS;
-		r = second == CUDA_SUCCESS || *read_only ? second : r;
-	}
+	r = c->api->p_cuMemHostRegister((void *)(uintptr_t)address, bytes, flags);
 	if (r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
 		*foreign = true;
 		r = CUDA_SUCCESS;

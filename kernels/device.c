@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/attach.h"
 #include "kernels/say.h"
@@ -54,6 +55,7 @@ static void init_locks(struct pfs_gpu *gpu)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&gpu->news, &attr);
 	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&gpu->over, NULL);
 	registry_init(&gpu->registry);
 }
 
@@ -134,6 +136,7 @@ int gpu_open_tuned(const struct backend_ops *ops, const struct pfs_gpu_options *
 
 	if (!gpu)
 		return gpu_say(ENOMEM, "no memory for a device");
+	gpu->pid = getpid();
 	init_locks(gpu);
 	gpu->register_threads = o->register_threads;
 	gpu->deadline_ms = o->deadline_ms;
@@ -158,6 +161,8 @@ void pfs_gpu_close(struct pfs_gpu **closed)
 	if (!gpu)
 		return;
 	*closed = NULL;
+	if (gpu->pid != getpid()) /* a child of fork(2): all of it is its parent's */
+		return;
 	work_threads_stop(gpu);
 	attach_forget(gpu);
 	for (int i = 0; i < CHANNELS; i++)
@@ -166,6 +171,7 @@ void pfs_gpu_close(struct pfs_gpu **closed)
 		gpu->backend->ops->close(gpu->backend);
 	registry_deinit(&gpu->registry);
 	pthread_cond_destroy(&gpu->news);
+	pthread_cond_destroy(&gpu->over);
 	pthread_mutex_destroy(&gpu->lock);
 	free(gpu);
 }
@@ -179,6 +185,10 @@ int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret)
 		.staging_bytes = PFS_GPU_STAGING_BYTES,
 	};
 
+	int r = work_mine(gpu);
+
+	if (r)
+		return r;
 	snprintf(info.kernels, sizeof(info.kernels), "%s", gpu->backend->ops->name);
 	memcpy(info.device_name, gpu->backend->device_name, sizeof(info.device_name));
 	registry_counts(&gpu->registry, &info.registrations, &info.registered_bytes);

@@ -99,6 +99,11 @@ static int ref_hold(struct lab *lab, uint32_t ms, void **event)
 	return 0;
 }
 
+static int ref_scribble(struct lab *lab, uint64_t host, uint32_t ms)
+{
+	return gpu_say(EOPNOTSUPP, "plain C does not go on without its caller");
+}
+
 static int ref_trap(struct lab *lab)
 {
 	return gpu_say(EOPNOTSUPP, "plain C has no context that could be lost");
@@ -130,6 +135,7 @@ const struct lab_ops lab_ref = {
 	.loop = ref_loop,
 	.late_set = ref_late_set,
 	.hold = ref_hold,
+	.scribble = ref_scribble,
 	.trap = ref_trap,
 	.thread = ref_thread,
 	.spin = ref_spin,
@@ -221,6 +227,11 @@ int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes,
 int lab_hold(struct lab *lab, uint32_t ms, void **event)
 {
 	return lab->ops->hold(lab, ms, event);
+}
+
+int lab_scribble(struct lab *lab, uint64_t host, uint32_t ms)
+{
+	return lab->ops->scribble(lab, host, ms);
 }
 
 int lab_trap(struct lab *lab)

@@ -59,6 +59,19 @@ extern "C" __global__ void __launch_bounds__(1) lab_hold(uint64_t ns)
 	} while (now - begin < ns);
 }
 
+/* One thread that writes to memory of the host, again and again, until @ns have passed. */
+extern "C" __global__ void __launch_bounds__(1) lab_scribble(volatile uint64_t *to, uint64_t ns)
+{
+	uint64_t begin, now;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+	do {
+		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+		*to = now;
+		__threadfence_system();
+	} while (now - begin < ns);
+}
+
 extern "C" __global__ void lab_trap()
 {
 	__trap();

@@ -51,6 +51,9 @@ bool lab_batches(const struct lab *lab);
 int lab_late_set(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);
 /* The stream of the loops does nothing for @ms milliseconds; *event is recorded behind it, and may be used until the next call. */
 int lab_hold(struct lab *lab, uint32_t ms, void **event);
+/* Starts a kernel that writes a number other than 0 to @host, which is registered and aligned to 8, for @ms milliseconds, again and again.
+ * -EOPNOTSUPP with `ref`. */
+int lab_scribble(struct lab *lab, uint64_t host, uint32_t ms);
 /* Starts a kernel that traps, which costs the process its context: all later work of it fails. -EOPNOTSUPP with `ref`. */
 int lab_trap(struct lab *lab);
 /* To be called first on a thread other than that of lab_open; work of two threads may not be of one kind. */

@@ -20,7 +20,7 @@ struct lab_gpu {
 	CUdevice device;
 	CUcontext context;
 	CUmodule module;
-	CUfunction memory, matrix, hold, trap;
+	CUfunction memory, matrix, hold, scribble, trap;
 	CUstream copies[2], work; /* copies[to_device] */
 	CUevent begin, end;
 	CUdeviceptr loop; /* LOOP_BYTES, taken when it is needed first */
@@ -55,6 +55,8 @@ static CUresult set_up(struct lab_gpu *l, int device)
 		r = a->p_cuModuleGetFunction(&l->matrix, l->module, "lab_matrix");
 	if (!r)
 		r = a->p_cuModuleGetFunction(&l->hold, l->module, "lab_hold");
+	if (!r)
+		r = a->p_cuModuleGetFunction(&l->scribble, l->module, "lab_scribble");
 	if (!r)
 		r = a->p_cuModuleGetFunction(&l->trap, l->module, "lab_trap");
 	for (int i = 0; i < 2 && !r; i++)
@@ -316,6 +318,15 @@ static int gpu_hold(struct lab *lab, uint32_t ms, void **event)
 	return said(l, r, "holding a stream up");
 }
 
+static int gpu_scribble(struct lab *lab, uint64_t host, uint32_t ms)
+{
+	struct lab_gpu *l = of(lab);
+	uint64_t ns = ms * 1000000ull;
+	void *parameters[] = {&host, &ns};
+
+	return said(l, l->api->p_cuLaunchKernel(l->scribble, 1, 1, 1, 1, 1, 1, 0, l->work, parameters, NULL), "writing to the host");
+}
+
 /* On a stream of its own, for the others may be held up. */
 static int gpu_trap(struct lab *lab)
 {
@@ -383,6 +394,7 @@ const struct lab_ops lab_cuda = {
 	.loop = gpu_loop,
 	.late_set = gpu_late_set,
 	.hold = gpu_hold,
+	.scribble = gpu_scribble,
 	.trap = gpu_trap,
 	.thread = gpu_thread,
 	.spin = gpu_spin,

@@ -27,6 +27,7 @@ struct lab_ops {
 	int (*loop)(struct lab *lab, enum lab_work work, uint32_t turns, double *ret);
 	int (*late_set)(struct lab *lab, uint64_t device, uint8_t byte, uint64_t bytes, void **event);
 	int (*hold)(struct lab *lab, uint32_t ms, void **event);
+	int (*scribble)(struct lab *lab, uint64_t host, uint32_t ms);
 	int (*trap)(struct lab *lab);
 	int (*thread)(struct lab *lab);
 	int (*spin)(struct lab *lab, void *event);

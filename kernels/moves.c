@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fs/client/prefixfs.h"
+#include "kernels/check.h"
 #include "kernels/say.h"
+
+#define WHY_BYTES 512u /* that a sentence has at most */
 
 int from_client(int error, const char *what)
 {
@@ -29,12 +31,14 @@ struct chosen {
 static int choose(const struct pfs_gpu_pages *pages, const uint8_t *segment, const uint64_t *offsets, uint32_t count,
 	struct chosen *c)
 {
-	uint32_t each = pages->pool->pages_per_value ? pages->pool->pages_per_value : 1;
+	uint32_t each = pool_pages_per_value(pages->pool), chosen = 0;
 
-	c->values = malloc((count + 1ull) * sizeof(*c->values));
-	c->pages = malloc((count + 1ull) * each * sizeof(*c->pages));
+	for (uint32_t i = 0; i < count; i++)
+		chosen += offsets[i] < PFS_ANSWER_MIN;
+	c->values = malloc((chosen + 1ull) * sizeof(*c->values));
+	c->pages = malloc((chosen + 1ull) * each * sizeof(*c->pages));
 	if (!c->values || !c->pages)
-		return gpu_say(ENOMEM, "no memory for the addresses of %u values", count);
+		return gpu_say(ENOMEM, "no memory for the addresses of %u values", chosen);
 	for (uint32_t i = 0; i < count; i++) {
 		if (offsets[i] >= PFS_ANSWER_MIN)
 			continue;
@@ -66,50 +70,85 @@ int moves_start(struct moves *m, const struct pfs_gpu_pages *pages, const uint8_
 	return r;
 }
 
-int moves_wait(struct moves *m, uint64_t deadline_ns)
+int moves_wait(struct moves *m, uint64_t deadline_ns, int error)
 {
-	int r = 0;
+	char why[WHY_BYTES], late[WHY_BYTES] = "";
 
-	for (uint32_t i = 0; i < m->count && !r; i++) {
-		uint64_t now = work_deadline(m->gpu, 1) - 1000000;
+	snprintf(why, sizeof(why), "%s", gpu_said());
+	for (uint32_t i = 0; i < m->count; i++) {
+		int r = work_wait(m->ops[i], deadline_ns);
 
-		r = pfs_gpu_wait(m->ops[i], deadline_ns > now ? (uint32_t)((deadline_ns - now) / 1000000 + 1) : 1);
+		if (r == -ETIMEDOUT)
+			snprintf(late, sizeof(late), "%s", gpu_said());
+		else if (r && !error)
+			snprintf(why, sizeof(why), "%s", gpu_said());
+		if (r != -ETIMEDOUT && !error)
+			error = r;
 	}
-	return r;
+	if (*late)
+		return error ? gpu_say(ETIMEDOUT, "%s; and of the same plan: %s", late, why) : gpu_say(ETIMEDOUT, "%s", late);
+	return error ? gpu_say(-error, "%s", why) : 0;
+}
+
+int moves_check(struct pfs_session *session, const struct pfs_session_info *info, uint32_t c, const struct pfs_gpu_pages *pages)
+{
+	uint64_t wanted = 0, bytes;
+	int r = check_pool(pages->pool);
+
+	if (r)
+		return gpu_say(-r, "class %u: %s", c, gpu_said());
+	if (info->rank != PFS_RANK_NONE) /* else the daemon refuses it */
+		r = pfs_value_bytes(session, c, &wanted);
+	if (r)
+		return from_client(r, "asking for the bytes of a value");
+	bytes = pool_value_bytes(pages->pool);
+	if (wanted && bytes != wanted)
+		return gpu_say(EINVAL, "class %u: the planes of its pool have %llu bytes together, a value has %llu", c,
+			(unsigned long long)bytes, (unsigned long long)wanted);
+	/* A value may be of several pages (`every`), which only the layout tells. */
+	if (!(info->state_mask >> c & 1) && pages->pool->value_tokens % info->page_tokens)
+		return gpu_say(EINVAL, "class %u: value_tokens of its pool is %u, pages have %u tokens", c, pages->pool->value_tokens,
+			info->page_tokens);
+	return 0;
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------------------------------ */
 
+/* A plan whose copies were not done in time.
+ *
+ * left     who has it
+ * 1..n     its operations, and the caller until all of them are told of it
+ * 0        whoever made it 0: the caller gives the plan back at once (`here`); an operation's end leaves it to the thread */
 struct aftermath {
 	struct aftermath *next; /* gpu->lock */
 	struct pfs_gpu *gpu;
 	struct pfs_session *session;
 	uint64_t plan;
 	bool get;
-	uint32_t left; /* gpu->lock: operations under way, and one for whoever makes it */
+	bool here;     /* gpu->lock */
+	uint32_t left; /* gpu->lock */
 };
 
-static void give_back(struct pfs_session *session, uint64_t plan, bool get)
+int moves_init(struct moves *m, struct pfs_gpu *gpu, struct pfs_session *session, bool to_device)
 {
-	if (get)
-		pfs_release(session, &plan, 1, NULL);
-	else
-		pfs_put_abort(session, plan, 0, 0, NULL, NULL);
+	*m = (struct moves){.gpu = gpu, .session = session, .to_device = to_device};
+	m->aftermath = calloc(1, sizeof(*m->aftermath));
+	return m->aftermath ? 0 : gpu_say(ENOMEM, "no memory for a plan");
 }
 
-/* One of its operations has ended. */
-static void aftermath_less(void *context, int error)
+static int give_back(const struct aftermath *a)
 {
-	struct aftermath *a = context, **at;
-	struct pfs_gpu *gpu = a->gpu;
-	bool last;
+	if (a->get)
+		return pfs_release(a->session, &a->plan, 1, NULL);
+	return pfs_put_abort(a->session, a->plan, 0, 0, NULL, NULL);
+}
 
-	pthread_mutex_lock(&gpu->lock);
-	last = --a->left == 0;
-	pthread_mutex_unlock(&gpu->lock);
-	if (!last)
-		return;
-	give_back(a->session, a->plan, a->get);
+/* It is given back. */
+static void aftermath_free(struct aftermath *a)
+{
+	struct pfs_gpu *gpu = a->gpu;
+	struct aftermath **at;
+
 	pthread_mutex_lock(&gpu->lock);
 	for (at = &gpu->aftermaths; *at != a;)
 		at = &(*at)->next;
@@ -119,12 +158,54 @@ static void aftermath_less(void *context, int error)
 	free(a);
 }
 
-int aftermaths_wait(struct pfs_gpu *gpu, struct pfs_session *session)
+/* One of its operations has ended. */
+static void aftermath_less(void *context, int error)
 {
-	uint64_t until = work_deadline(gpu, 0);
-	bool in_time = true;
+	struct aftermath *a = context;
+	struct pfs_gpu *gpu = a->gpu;
+
+	pthread_mutex_lock(&gpu->lock);
+	if (--a->left == 0)
+		pthread_cond_signal(&gpu->over);
+	pthread_mutex_unlock(&gpu->lock);
+}
+
+/* (lock) One that is left to the thread. */
+static struct aftermath *aftermath_over(const struct pfs_gpu *gpu)
+{
+	struct aftermath *a = gpu->aftermaths;
+
+	while (a && (a->left > 0 || a->here))
+		a = a->next;
+	return a;
+}
+
+void *aftermaths_main(void *context)
+{
+	struct pfs_gpu *gpu = context;
 	struct aftermath *a;
 
+	for (;;) {
+		pthread_mutex_lock(&gpu->lock);
+		while (!(a = aftermath_over(gpu)) && !gpu->closing)
+			pthread_cond_wait(&gpu->over, &gpu->lock);
+		pthread_mutex_unlock(&gpu->lock);
+		if (!a)
+			return NULL;
+		give_back(a);
+		aftermath_free(a);
+	}
+}
+
+int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms)
+{
+	uint64_t until = work_deadline(gpu, deadline_ms);
+	bool in_time = true;
+	struct aftermath *a;
+	int r = work_mine(gpu);
+
+	if (r)
+		return r;
 	pthread_mutex_lock(&gpu->lock);
 	for (;;) {
 		for (a = gpu->aftermaths; a && a->session != session;)
@@ -134,46 +215,47 @@ int aftermaths_wait(struct pfs_gpu *gpu, struct pfs_session *session)
 		in_time = work_news(gpu, until);
 	}
 	pthread_mutex_unlock(&gpu->lock);
-	return a ? gpu_say(ETIMEDOUT, "copies of a plan of the session are still under way") : 0;
+	return a ? gpu_say(ETIMEDOUT, "copies of a plan of the session are still under way, or it is being given back") : 0;
 }
 
-static struct aftermath *aftermath_make(const struct moves *m)
+/* The operations of @m, all of which are ended by others from here on. True: they had ended before. */
+static bool aftermath_begin(struct aftermath *a, struct moves *m)
 {
-	struct aftermath *a = calloc(1, sizeof(*a));
-
-	if (!a)
-		return NULL;
 	*a = (struct aftermath){.gpu = m->gpu, .session = m->session, .plan = m->plan, .get = m->to_device, .left = 1};
-	pthread_mutex_lock(&m->gpu->lock);
-	a->next = m->gpu->aftermaths;
-	m->gpu->aftermaths = a;
-	pthread_mutex_unlock(&m->gpu->lock);
-	return a;
-}
-
-static void aftermath_more(struct aftermath *a, struct pfs_gpu_op *op)
-{
 	pthread_mutex_lock(&a->gpu->lock);
-	a->left++;
+	a->next = a->gpu->aftermaths;
+	a->gpu->aftermaths = a;
 	pthread_mutex_unlock(&a->gpu->lock);
-	if (!work_tell(op, aftermath_less, a))
-		aftermath_less(a, 0); /* it has ended; ours is left, so this is not the last */
+	for (uint32_t i = 0; i < m->count; i++) {
+		pthread_mutex_lock(&a->gpu->lock);
+		a->left++;
+		pthread_mutex_unlock(&a->gpu->lock);
+		if (!work_tell(m->ops[i], aftermath_less, a))
+			aftermath_less(a, 0); /* it has ended; ours is left, so this is not the last */
+	}
+	pthread_mutex_lock(&a->gpu->lock);
+	a->here = --a->left == 0;
+	pthread_mutex_unlock(&a->gpu->lock);
+	return a->here;
 }
 
-void moves_end(struct moves *m, bool back)
+int moves_end(struct moves *m, bool back)
 {
-	struct aftermath *a = back ? aftermath_make(m) : NULL;
-	char why[400];
+	struct aftermath *a = m->aftermath;
+	char why[WHY_BYTES];
+	int r = 0;
 
 	snprintf(why, sizeof(why), "%s", gpu_said());
-	/* Without memory the plan stays as it is until its session ends, which is safe. */
-	for (uint32_t i = 0; i < m->count; i++) {
-		if (a)
-			aftermath_more(a, m->ops[i]);
-		pfs_gpu_end(&m->ops[i]);
+	if (!back) {
+		free(a);
+	} else if (aftermath_begin(a, m)) {
+		r = give_back(a);
+		aftermath_free(a);
 	}
-	if (a)
-		aftermath_less(a, 0);
+	for (uint32_t i = 0; i < m->count; i++)
+		pfs_gpu_end(&m->ops[i]);
 	m->count = 0;
+	m->aftermath = NULL;
 	gpu_say(0, "%s", why);
+	return r;
 }

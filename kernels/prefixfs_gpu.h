@@ -10,7 +10,8 @@
  * pfs_gpu_last_error() has the sentence, structs that go in are zeroed first, reserved fields stay 0. Sizes are in bytes,
  * deadlines in relative milliseconds, 0 = the default of the device. All functions may be called from any thread, except
  * where pfs_gpu_close and pfs_gpu_detach say otherwise. No call changes the CUDA context that is current to its caller,
- * none puts work or a wait on a stream of the engine.
+ * none puts work or a wait on a stream of the engine. A device does not survive fork(2): in a child all calls are -EPERM, and pfs_gpu_close
+ * and pfs_gpu_end leave NULL behind and do nothing else. Threads of the library have all signals blocked.
  *
  * CUDA is loaded when a device is opened. PFS_KERNELS=ref in the environment has plain C do the work on ordinary memory instead: all
  * addresses of planes are then the process's own. Events are CUevent, passed as void *; NULL with `ref`.
@@ -60,8 +61,8 @@ void pfs_gpu_options_init(struct pfs_gpu_options *options);
  * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says). */
 int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret);
 
-/* Waits for all copies, takes every registration back and leaves NULL behind. All operations must have been ended with
- * pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
+/* Waits for all copies, and until plans whose copies were late are given back; takes every registration back and leaves NULL behind. All
+ * operations must have been ended with pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
 void pfs_gpu_close(struct pfs_gpu **gpu);
 
 struct pfs_gpu_info {
@@ -88,22 +89,29 @@ typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t to
 /* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
  * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
  * 0.03 to 0.06 s a GiB. Called again it takes up what was granted since; what is registered already stays so and costs
- * nothing. Memory that is mapped read-only is registered so, and only read from. After the daemon was restarted with other memory
- * (pfs_session_info.remapped) the new one is registered; the old one stays until pfs_gpu_detach.
+ * nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
+ * restarted with other memory (pfs_session_info.remapped) the new one is registered, and what was registered of the old one is taken back
+ * as soon as an attaching finds neither a plan nor a copy that uses it. Several threads may attach one session: one after another.
  * Blocks as long as it takes. All or nothing is acknowledged: a range that cannot be registered is an error.
- * -EINVAL (the session has no rank), -ENOMEM, -EIO, and what pfs_segments and pfs_segments_ack say. */
+ * -EINVAL (the session has no rank), -ENOMEM, -EIO, -ESTALE (ranges or memory change again and again), and what pfs_segments and
+ * pfs_segments_ack say. */
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context);
 
-/* Takes the registrations back that @session's attaching made. First end all copies of its plans: no operation of it may be under
- * way, nor an attaching. Before pfs_close. */
+/* Takes the registrations back that @session's attaching made, and lets its memory go. First end all copies of its plans. Those that a
+ * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline, and so is an attaching. Before pfs_close; where that was
+ * forgotten, @session still names what it had, and nothing of it is touched.
+ * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (pfs_gpu_settle): nothing was taken back then, and
+ * the session may not be closed.
+ * -EIO: the driver's; everything was. */
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
 /* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
  * generation) counts once more and costs nothing; another generation of the same place registers it anew. Memory that somebody registered
- * already is accepted and left to them.
- * -EINVAL (misaligned, empty, or overlapping another registration), -ENOMEM, -EIO. */
+ * already is accepted and left to them. It has to stay mapped as long as it is registered.
+ * -EINVAL (misaligned, empty, or overlapping another registration), -EBUSY (copies use the other generation), -ENOMEM, -EIO. */
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
-/* Undoes one pfs_gpu_register. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it). */
+/* Undoes one pfs_gpu_register, all of it or nothing. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it),
+ * -EIO (the driver's; it is undone). */
 int pfs_gpu_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
@@ -147,7 +155,8 @@ struct pfs_gpu_copy {
 	const struct pfs_gpu_part *parts; /* NULL: all planes at once */
 	uint32_t part_count;    /* 0 with parts NULL */
 	uint32_t reserved0;
-	void *after;            /* event after which pages may be touched; NULL = at once. It must have been recorded */
+	void *after;            /* event after which pages may be touched; NULL = at once. It must have been recorded. Until it is reached it
+	                           holds up later copies of the same direction as well, but urgent ones */
 	uint64_t reserved[4];
 };
 
@@ -162,7 +171,7 @@ struct pfs_gpu_op;
  * -EROFS (pfs_gpu_gather to memory that is read-only), -ENOMEM, -EIO (the device is lost: all calls say so from then on). */
 int pfs_gpu_scatter(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
 /* Starts copying pages to values, otherwise the same. Where two values are the same address, or planes overlap, what is left is
- * undefined. */
+ * undefined; and so it is at a page that is named twice in a scatter. */
 int pfs_gpu_gather(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct pfs_gpu_op **ret);
 
 /* Waits until all of it is done: 0. -ETIMEDOUT: not yet; the plan may not be given back. Any other error: it failed, and
@@ -192,9 +201,10 @@ int pfs_gpu_ring_pages(const struct pfs_gpu_ring *ring, uint64_t first, uint32_t
 
 /* ---- whole requests -------------------------------------------------------------------------------------------- */
 
-/* Page ids of one class for a request: pages_per_value for each of its keys, or for each group where it is a state class. */
+/* Page ids of one class for a request: pages_per_value for each of its keys; where it is a state class, for each group of a put, and for the
+ * one state of a get. Those of keys whose value is not copied are not looked at. */
 struct pfs_gpu_pages {
-	const struct pfs_gpu_pool *pool;
+	const struct pfs_gpu_pool *pool; /* its planes have the bytes of a value in this rank's share, together */
 	const uint32_t *pages;
 };
 
@@ -202,55 +212,72 @@ struct pfs_gpu_put_request {
 	const struct pfs_put_request *put;
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in put->class_mask */
 	void *after;                         /* as in struct pfs_gpu_copy */
-	uint32_t deadline_ms;                /* of the copies */
+	uint32_t deadline_ms;                /* of the copies and of waiting for groups that are pending, from the copies' start */
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
 
 struct pfs_gpu_put_result {
-	uint32_t new_values;       /* copied and published; the others were there */
-	uint32_t groups_committed, groups_refused, groups_lost, groups_pending;
-	uint32_t reserved0;
+	uint32_t new_values;       /* copied, and published with their groups; the others were there, or another plan is writing them */
+	uint32_t groups_committed, groups_refused, groups_lost;
+	uint32_t groups_aborted;   /* they were pending (WHOLE, and another plan had a key of theirs) until the deadline: put them again */
+	uint32_t come_again;       /* as in struct pfs_put_result: pfs_gpu_attach, and put again under the same ticket */
 	uint64_t bytes;
 	uint64_t reserved[3];
 };
 
 /* Stores a request: starts a put plan, copies the values that are new, waits, commits. When it returns, the pages may be written again and
- * the plan has ended. If anything fails the plan is aborted, once its copies have drained. @status (may be NULL): the
- * caller's array, PFS_GROUP_* of each group. *ret may be NULL.
- * What pfs_put_start, pfs_gpu_gather and pfs_put_commit say, and -ETIMEDOUT: the device has not finished; the plan is aborted by
- * this library when it has. */
+ * the plan has ended, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be read and `after` be waited
+ * for, until pfs_gpu_settle is 0; the plan is aborted by this library when it has, and the same keys are another plan's till then
+ * (PFS_ANSWER_INFLIGHT). After any other error nothing of it is under way. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
+ * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says.
+ * -EINVAL (a class that the layout has not, a pool that is not of its class), -ETIMEDOUT, -ENOMEM, and what pfs_put_start,
+ * pfs_gpu_gather and pfs_put_commit say. */
 int pfs_gpu_put(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *request, uint32_t *status,
 	struct pfs_gpu_put_result *ret);
 
 struct pfs_gpu_get_request {
 	const struct pfs_get_request *get; /* NULL: `handle` is one that pfs_get_start gave, whose first key is at token
-	                                      `start`; it is consumed */
-	uint64_t handle, start;
-	uint64_t from, to;                 /* tokens to restore, on page boundaries; with `get` 0 = what is there above have.
-	                                      `to` is the boundary */
+	                                      `start`; it is consumed, whatever is returned */
+	uint64_t handle, start;            /* with `get`: handle is 0 */
+	uint64_t from, to;                 /* tokens to restore, on page boundaries, from >= start. `to` is the boundary, a restorable one.
+	                                      With `get` `from` 0 is the page that have lies in, `to` 0 what is there; what lies between have
+	                                      and `from` is not fetched, `to` beyond what is there is no error */
 	const struct pfs_gpu_pages *classes; /* [index of a class]: of all in the class mask; pages for the keys from `start` on */
 	uint32_t class_count;                /* of that array */
-	uint32_t class_mask;                 /* 0 = all of `classes` that have a pool */
+	uint32_t class_mask;                 /* 0 = all of `classes` that are not NULL; with `get` those that it looks up */
 	void *after;
-	uint32_t deadline_ms;
+	uint32_t deadline_ms; /* of making a get plan (0: the daemon's default), and of its copies, from their start */
 	uint32_t flags; /* 0 or PFS_GPU_URGENT */
 	uint64_t reserved[3];
 };
 
 struct pfs_gpu_get_result {
-	uint64_t restored_len; /* tokens that are on the device now, those in front of `from` counted; `from` or less: nothing */
-	uint64_t bytes;
+	uint64_t restored_len; /* tokens that one can go on from, those in front of `from` counted; `from` or less: nothing */
+	uint64_t bytes;        /* that were copied, and values, those of boundaries that came in part among them */
 	uint32_t values;
 	uint32_t reserved0;
 	uint64_t reserved[3];
 };
 
-/* Fetches a request: looks up, makes a get plan, copies, waits, releases. Afterwards no plan and no handle of it is left.
- * What pfs_get_start, pfs_get_transfer and pfs_gpu_scatter say, and -ETIMEDOUT: the device has not finished; the plan is released by
- * this library when it has. After an error the bytes of the pages named mean nothing. */
+/* Fetches a request: looks up, makes a get plan, copies, waits, releases; what memory does not hold at once comes by several plans. Values that
+ * come into memory that is new to the session are no error: it is attached again. Where less than `to` comes, since a value cannot be read or
+ * memory is short, `restored_len` is that where it can be gone on from: of classes with a value of each page. Else, with `get` and without a
+ * ticket, a boundary below is looked up and fetched, three times at most; and if there is none, nothing is restored. Candidates, and where rows are
+ * wanted, are what pfs_get_start answers: ask it, and give the handle.
+ * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
+ * written and `after` be waited for, so they may not be another request's, until pfs_gpu_settle is 0; the plan is released by this library when
+ * it has. After any other error
+ * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
+ * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
+ * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, -EAGAIN (memory for values that are on
+ * disk was not to be had until the deadline), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and pfs_release say. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
+
+/* After an -ETIMEDOUT: waits until no copy of @session's puts and gets is under way any more, and their plans are given back. The pages may be
+ * used for something else then. 0, or -ETIMEDOUT: not yet. */
+int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms);
 
 #ifdef __cplusplus
 }

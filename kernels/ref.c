@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/backend.h"
 #include "kernels/say.h"
@@ -62,9 +63,13 @@ static void ref_close(struct backend *b)
 	free(b);
 }
 
-static int ref_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+/* Memory that is not there is refused, as a driver does. */
+static int ref_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	*foreign = false;
+	if (madvise(at(address), bytes, MADV_POPULATE_READ))
+		return gpu_say(EIO, "registering %llu bytes at 0x%llx: %s", (unsigned long long)bytes, (unsigned long long)address,
+			strerror(errno));
 	return 0;
 }
 

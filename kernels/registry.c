@@ -78,20 +78,14 @@ static void take_out(struct registry *registry, struct registration *registratio
 	free(registration);
 }
 
-/* (lock) The one that lies exactly there, once nobody asks the driver about it. NULL: there is none; *at: where it would be. */
-static struct registration *exact(struct registry *registry, uint64_t begin, uint64_t end, uint32_t *at)
+/* (lock) The one that lies exactly there. NULL: there is none; *at: where it would be. */
+static struct registration *exact(const struct registry *registry, uint64_t begin, uint64_t end, uint32_t *at)
 {
-	for (;;) {
-		struct registration *found;
+	struct registration *found;
 
-		*at = place_of(registry, begin);
-		found = *at < registry->count ? registry->sorted[*at] : NULL;
-		if (!found || found->begin != begin || found->end != end)
-			return NULL;
-		if (!found->busy)
-			return found;
-		pthread_cond_wait(&registry->idle, &registry->lock);
-	}
+	*at = place_of(registry, begin);
+	found = *at < registry->count ? registry->sorted[*at] : NULL;
+	return found && found->begin == begin && found->end == end ? found : NULL;
 }
 
 /* (lock) */
@@ -142,7 +136,8 @@ int registry_want(struct registry *registry, uint64_t begin, uint64_t bytes, uin
 	if (bytes == 0 || begin % 4096 || bytes % 4096 || begin + bytes < begin)
 		return gpu_say(EINVAL, "%llu bytes at 0x%llx are no whole pages of memory", (ull)bytes, (ull)begin);
 	pthread_mutex_lock(&registry->lock);
-	found = exact(registry, begin, begin + bytes, &at);
+	while ((found = exact(registry, begin, begin + bytes, &at)) && found->busy)
+		pthread_cond_wait(&registry->idle, &registry->lock);
 	if (found) {
 		*ret = found;
 		r = want_known(found, generation);
@@ -166,27 +161,60 @@ void registry_settle(struct registry *registry, struct registration *registratio
 	pthread_mutex_unlock(&registry->lock);
 }
 
-int registry_drop(struct registry *registry, uint64_t begin, uint64_t bytes, uint64_t generation, struct registration **ret)
+/* (lock) Until nobody asks the driver about any of them. */
+static void await_idle(struct registry *registry, const struct piece *pieces, uint32_t count)
 {
-	struct registration *found;
+	uint32_t i = 0, at;
+
+	while (i < count) {
+		const struct registration *found = exact(registry, pieces[i].begin, pieces[i].begin + pieces[i].bytes, &at);
+
+		i++;
+		if (!found || !found->busy)
+			continue;
+		pthread_cond_wait(&registry->idle, &registry->lock);
+		i = 0; /* those before may be busy by now */
+	}
+}
+
+/* (lock) May it have one holder less? piece->last: what is to have it, or NULL. */
+static int judge_drop(const struct registry *registry, struct piece *piece, bool unmapping)
+{
 	uint32_t at;
+	struct registration *found = exact(registry, piece->begin, piece->begin + piece->bytes, &at);
+	bool theirs = found && found->generation != piece->generation;
+
+	piece->last = theirs ? NULL : found;
+	if (unmapping && (!found || theirs))
+		return 0;
+	if (!found)
+		return gpu_say(ENOENT, "%llu bytes at 0x%llx are not registered", (ull)piece->bytes, (ull)piece->begin);
+	if (theirs)
+		return gpu_say(ESTALE, "the memory at 0x%llx is registered in generation %llu, not %llu", (ull)piece->begin,
+			(ull)found->generation, (ull)piece->generation);
+	if (found->users && (unmapping || found->holders == 1))
+		return gpu_say(EBUSY, "%u copies use the memory at 0x%llx", found->users, (ull)piece->begin);
+	return 0;
+}
+
+int registry_drop(struct registry *registry, struct piece *pieces, uint32_t count, bool unmapping)
+{
 	int r = 0;
 
 	pthread_mutex_lock(&registry->lock);
-	found = exact(registry, begin, begin + bytes, &at);
-	if (!found) {
-		r = gpu_say(ENOENT, "%llu bytes at 0x%llx are not registered", (ull)bytes, (ull)begin);
-	} else if (found->generation != generation) {
-		r = gpu_say(ESTALE, "the memory at 0x%llx is registered in generation %llu, not %llu", (ull)begin,
-			(ull)found->generation, (ull)generation);
-	} else if (found->holders > 1) {
-		found->holders--;
-	} else if (found->users) {
-		r = gpu_say(EBUSY, "%u copies use the memory at 0x%llx", found->users, (ull)begin);
-	} else {
-		found->busy = true;
-		*ret = found;
-		r = 1;
+	await_idle(registry, pieces, count);
+	for (uint32_t i = 0; i < count && !r; i++)
+		r = judge_drop(registry, &pieces[i], unmapping);
+	for (uint32_t i = 0; i < count && !r; i++) {
+		struct registration *found = pieces[i].last;
+
+		if (!found)
+			continue;
+		assert(!found->busy);
+		if (--found->holders == 0)
+			found->busy = true;
+		else
+			pieces[i].last = NULL;
 	}
 	pthread_mutex_unlock(&registry->lock);
 	return r;

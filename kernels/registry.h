@@ -30,6 +30,13 @@ int registry_init(struct registry *registry);
 /* Nothing is registered any more. */
 void registry_deinit(struct registry *registry);
 
+/* Memory that is registered in one call of the driver, as somebody asks for it. */
+struct piece {
+	uint64_t begin, bytes, generation;
+	bool ours;                 /* whoever has the list is one of its holders */
+	struct registration *last; /* registry_drop: who has the list was the last one */
+};
+
 enum registry_answer {
 	REGISTRY_HELD = 0,   /* was there, counts once more */
 	REGISTRY_NEW = 1,    /* register it, then registry_settle */
@@ -42,9 +49,10 @@ int registry_want(struct registry *registry, uint64_t begin, uint64_t bytes, uin
 /* The driver was asked: it is registered, or @failed and forgotten. */
 void registry_settle(struct registry *registry, struct registration *registration, bool failed, bool read_only, bool foreign);
 
-/* One holder less. 1 with *ret: it was the last, unregister it and registry_forget. 0: others hold it. -ENOENT, -ESTALE (another
- * generation), -EBUSY (copies use it). */
-int registry_drop(struct registry *registry, uint64_t begin, uint64_t bytes, uint64_t generation, struct registration **ret);
+/* One holder less of each of @pieces, all different, or of none. Waits while another thread asks the driver about one. Where nobody else
+ * holds a piece its `last` is set: unregister that, then registry_forget. -ENOENT, -ESTALE (another generation), -EBUSY (copies use it).
+ * @unmapping: their memory goes next. So no copy may use it, whoever else holds it, and what is another's by now is passed over. */
+int registry_drop(struct registry *registry, struct piece *pieces, uint32_t count, bool unmapping);
 void registry_forget(struct registry *registry, struct registration *registration);
 /* Any one that is left, or NULL: for the end. */
 struct registration *registry_any(struct registry *registry);

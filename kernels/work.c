@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/check.h"
 #include "kernels/say.h"
+#include "kernels/thread.h"
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -310,15 +312,19 @@ int work_threads_start(struct pfs_gpu *gpu)
 		c->reap_end = &c->reap;
 		pthread_cond_init(&c->work, NULL);
 		if (!c->urgent) {
-			r = pthread_create(&c->submitter, NULL, submitter_main, c);
+			r = thread_start(&c->submitter, c->to_device ? "pfs-gpu-in" : "pfs-gpu-out", submitter_main, c);
 			c->submitter_runs = !r;
 		}
 		if (!r) {
-			r = pthread_create(&c->reaper, NULL, reaper_main, c);
+			r = thread_start(&c->reaper, c->to_device ? "pfs-gpu-in-end" : "pfs-gpu-out-end", reaper_main, c);
 			c->reaper_runs = !r;
 		}
 	}
-	return r ? gpu_say(r, "no thread for a channel: %s", strerror(r)) : 0;
+	if (!r) {
+		r = thread_start(&gpu->returner, "pfs-gpu-plans", aftermaths_main, gpu);
+		gpu->returner_runs = !r;
+	}
+	return r ? gpu_say(r, "no thread for a device: %s", strerror(r)) : 0;
 }
 
 void work_threads_stop(struct pfs_gpu *gpu)
@@ -330,7 +336,10 @@ void work_threads_stop(struct pfs_gpu *gpu)
 	for (int i = 0; i < CHANNELS; i++)
 		if (gpu->channels[i].queue_end)
 			pthread_cond_broadcast(&gpu->channels[i].work);
+	pthread_cond_broadcast(&gpu->over);
 	pthread_mutex_unlock(&gpu->lock);
+	if (gpu->returner_runs)
+		pthread_join(gpu->returner, NULL);
 	for (int i = 0; i < CHANNELS; i++) {
 		struct channel *c = &gpu->channels[i];
 
@@ -361,6 +370,13 @@ static int op_make(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, struct 
 	if (!r && gpu->tuning.spin_us && op->shape->bytes >= gpu->tuning.spin_bytes)
 		r = b->ops->event_new(b, &op->close);
 	return r;
+}
+
+int work_mine(const struct pfs_gpu *gpu)
+{
+	pid_t pid = getpid();
+
+	return pid == gpu->pid ? 0 : gpu_say(EPERM, "process %d opened the device, and this is %d: it does not survive fork(2)", gpu->pid, pid);
 }
 
 /* (lock) */
@@ -417,8 +433,10 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	struct pfs_gpu_op *op;
 	struct channel *c;
 	bool begins = false;
-	int r = check_copy(copy);
+	int r = gpu && ret ? work_mine(gpu) : gpu_say(EINVAL, "a copy has no device, or nowhere to put its operation");
 
+	if (!r)
+		r = check_copy(copy);
 	if (!r)
 		r = work_lost(gpu);
 	if (r)
@@ -483,13 +501,14 @@ static void look_for_done(const struct pfs_gpu_op *op, uint64_t deadline_ns)
 		;
 }
 
-int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
+int work_wait(struct pfs_gpu_op *op, uint64_t until)
 {
 	struct pfs_gpu *gpu = op->channel->gpu;
-	uint64_t until = work_deadline(gpu, deadline_ms);
 	bool in_time = true, looked = false;
-	int r;
+	int r = work_mine(gpu);
 
+	if (r)
+		return r;
 	pthread_mutex_lock(&gpu->lock);
 	while (!op->done && in_time) {
 		if (!op->is_close || looked) {
@@ -506,11 +525,18 @@ int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
 	return r;
 }
 
+int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms)
+{
+	return work_wait(op, work_deadline(op->channel->gpu, deadline_ms));
+}
+
 int pfs_gpu_test(struct pfs_gpu_op *op)
 {
 	struct pfs_gpu *gpu = op->channel->gpu;
-	int r;
+	int r = work_mine(gpu);
 
+	if (r)
+		return r;
 	pthread_mutex_lock(&gpu->lock);
 	r = op->done ? outcome(op) : -EAGAIN;
 	pthread_mutex_unlock(&gpu->lock);
@@ -522,8 +548,10 @@ int pfs_gpu_event(struct pfs_gpu_op *op, uint32_t part, uint32_t deadline_ms, vo
 	struct pfs_gpu *gpu = op->channel->gpu;
 	uint64_t until = work_deadline(gpu, deadline_ms);
 	bool in_time = true;
-	int r;
+	int r = work_mine(gpu);
 
+	if (r)
+		return r;
 	if (part >= op->shape->part_count)
 		return gpu_say(ERANGE, "part %u of a copy that has %u", part, op->shape->part_count);
 	pthread_mutex_lock(&gpu->lock);
@@ -549,6 +577,8 @@ void pfs_gpu_end(struct pfs_gpu_op **ended)
 		return;
 	*ended = NULL;
 	gpu = op->channel->gpu;
+	if (gpu->pid != getpid())
+		return;
 	pthread_mutex_lock(&gpu->lock);
 	op->let_go = true;
 	done = op->done;

@@ -5,7 +5,8 @@
  * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
  * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. Where nothing is under way the caller
  * submits the beginning itself, which waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile. What a
- * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it.
+ * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it. One thread more gives
+ * plans back whose copies were late (moves.h).
  *
  * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
  */
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "kernels/backend.h"
 #include "kernels/paths.h"
@@ -137,6 +139,7 @@ struct attached;
 struct aftermath;
 
 struct pfs_gpu {
+	pid_t pid; /* of the process that opened it */
 	struct backend *backend;
 	struct registry registry;
 	uint32_t register_threads, deadline_ms;
@@ -144,7 +147,7 @@ struct pfs_gpu {
 	struct channel channels[CHANNELS];
 
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
-	pthread_cond_t news;  /* an operation is recorded or done */
+	pthread_cond_t news;  /* an operation is recorded or done, a plan is given back */
 	uint32_t ops;         /* not yet freed */
 	bool closing;
 	bool lost;
@@ -152,7 +155,10 @@ struct pfs_gpu {
 	uint64_t submit_cpu_ns, moved[2]; /* moved[1]: to the device */
 	uint64_t paths[PATHS]; /* rectangles; atomic, without the lock */
 	struct attached *attached;
-	struct aftermath *aftermaths; /* plans that are given back when their copies end */
+	struct aftermath *aftermaths; /* plans that are given back when their copies have ended */
+	pthread_cond_t over;          /* the copies of one have */
+	pthread_t returner;           /* gives them back */
+	bool returner_runs;
 };
 
 /* ---- submit.c: whoever submits, without locks -------------------------------------------------------------------- */
@@ -179,16 +185,25 @@ uint64_t work_now(void);
 void work_moment(struct pfs_gpu_op *op, enum op_moment moment);
 /* The event of the next part is recorded. */
 void work_recorded(struct pfs_gpu_op *op);
+/* pfs_gpu_wait until @deadline_ns. */
+int work_wait(struct pfs_gpu_op *op, uint64_t deadline_ns);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
 bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
 int work_threads_start(struct pfs_gpu *gpu);
+/* -EPERM with its sentence in a child of fork(2), which has neither the threads nor the device, and perhaps a lock that nobody unlocks. */
+int work_mine(const struct pfs_gpu *gpu);
 /* -EIO with its sentence where the device is lost, else 0. */
 int work_lost(struct pfs_gpu *gpu);
-/* Waits for all operations, then for the threads. */
+/* Waits for all operations and for plans to be given back, then for the threads. */
 void work_threads_stop(struct pfs_gpu *gpu);
 /* Waits for news until @deadline_ns (CLOCK_MONOTONIC); false: it has passed. With gpu->lock. */
 bool work_news(struct pfs_gpu *gpu, uint64_t deadline_ns);
 /* CLOCK_MONOTONIC in @deadline_ms (0 = the device's default). */
 uint64_t work_deadline(const struct pfs_gpu *gpu, uint32_t deadline_ms);
+
+/* ---- moves.c ------------------------------------------------------------------------------------------------------ */
+
+/* The thread that gives plans back whose copies were not done in time; until the device is being closed and none is left. */
+void *aftermaths_main(void *gpu);
 
 #endif

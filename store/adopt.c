@@ -15,6 +15,14 @@
 #include "store/remnants.h"
 #include "store/tiering.h"
 
+void adopt_session_end(const struct adopt_session *s)
+{
+	if (s->pidfd >= 0)
+		close(s->pidfd);
+	if (s->guard_fd >= 0)
+		close(s->guard_fd);
+}
+
 bool adopt_refused(int error)
 {
 	return error == -EPROTO || error == -ESTALE || error == -EXDEV || error == -EINVAL;
@@ -161,8 +169,7 @@ static int begin(struct host *host, const struct adoption *from, struct attempt 
 static void end_sessions(const struct adoption *from)
 {
 	for (uint32_t i = 0; i < from->session_count; i++)
-		if (from->sessions[i].pidfd >= 0)
-			close(from->sessions[i].pidfd);
+		adopt_session_end(&from->sessions[i]);
 }
 
 int host_space_adopt(struct host *host, struct adoption *adoption, struct space **ret, struct adopt_report *report,

@@ -29,6 +29,7 @@
 struct adopt_session { /* a process of before that may still live */
 	uint64_t number;
 	int pidfd;         /* taken over, on failure too; -1: none is held, and nothing but the client itself settles its seat */
+	int guard_fd;      /* of its guard, likewise; -1: it had none, or none any more */
 };
 
 struct adopt_report {
@@ -69,6 +70,8 @@ void host_adopted(struct host *host);
  * quarantine and tables stay as they are: their clients live on. Instead of host_free, which takes all that apart and would hand out
  * tomorrow what a client writes to today; the memory is the kernel's business. The daemon ends in no other way. */
 void host_leave(struct host *host, uint64_t deadline_ns);
+/* Closes the descriptors. */
+void adopt_session_end(const struct adopt_session *session);
 /* Would @error, which host_space_adopt returned, mean: make it anew? */
 bool adopt_refused(int error);
 /* Version of the tables in @fd, 0 where it is no tables. One read. */

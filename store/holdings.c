@@ -400,6 +400,7 @@ int session_info(struct host *host, uint64_t number, struct session_info *ret)
 	lock_take(&s->lock);
 	ret->pid = s->pid; /* these change when the session is attached */
 	ret->uid = s->uid;
+	ret->guard = s->guard;
 	ret->rank = s->rank;
 	ret->node = s->buffer ? s->node : UINT32_MAX;
 	memcpy(ret->client_id, s->client_id, sizeof(ret->client_id));

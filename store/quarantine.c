@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Slots of put plans that ended without their process: nobody knows whether its GPU still writes there, so they rest until
- * the process's pidfd is readable (host_process_gone).
+ * the process's pidfd is readable, and its guard's (host_process_gone).
  */
 #include "store/host_private.h"
 

@@ -37,10 +37,9 @@ struct remnant {
 
 /* A process that is watched: of a remnant, or one of the crowd's. */
 struct watched {
-	uint64_t session;
-	int pidfd;   /* -1: it is the doorman's, or the process is gone */
+	struct adopt_session of; /* descriptors -1: they are the doorman's */
 	bool crowd;
-	bool gone;   /* (space lock) */
+	bool gone;   /* (space lock) with its guard */
 };
 
 struct remnants {
@@ -79,7 +78,12 @@ static bool process_ended(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
-	return pidfd >= 0 && poll(&p, 1, 0) == 1;
+	return poll(&p, 1, 0) == 1;
+}
+
+static bool both_ended(const struct adopt_session *s)
+{
+	return process_ended(s->pidfd) && (s->guard_fd < 0 || process_ended(s->guard_fd));
 }
 
 /* A seat that is not free becomes a remnant. */
@@ -103,25 +107,22 @@ static int take_processes(struct remnants *r, const struct adoption *from, struc
 {
 	r->watched = calloc(from->session_count + 1, sizeof(*r->watched));
 	for (uint32_t i = 0; !r->watched && i < from->session_count; i++)
-		if (from->sessions[i].pidfd >= 0)
-			close(from->sessions[i].pidfd);
+		adopt_session_end(&from->sessions[i]);
 	if (!r->watched)
 		return why_set(why, ENOMEM, "no memory for the processes of %u sessions of before", from->session_count);
 	for (uint32_t i = 0; i < from->session_count; i++) {
 		const struct adopt_session *s = &from->sessions[i];
 		struct remnant *m = of_session(r, s->number), *crowd = of_seat(r, SEATS_CROWD);
 
-		if (s->pidfd < 0)
-			continue;
-		if (!m && !crowd) {
-			close(s->pidfd);
+		if (s->pidfd < 0 || (!m && !crowd)) {
+			adopt_session_end(s);
 			continue;
 		}
 		if (m)
 			m->watched = true;
 		else
 			crowd->watched = true;
-		r->watched[r->watched_count++] = (struct watched){ s->number, s->pidfd, !m, process_ended(s->pidfd) };
+		r->watched[r->watched_count++] = (struct watched){ *s, !m, both_ended(s) };
 	}
 	return 0;
 }
@@ -283,7 +284,7 @@ static void settle_at_once(struct space *space)
 			over = seats_state(&space->tables, m->seat) == SEAT_LEAVING;
 		}
 		for (uint32_t w = 0; w < r->watched_count; w++)
-			over |= !r->watched[w].crowd && r->watched[w].session == m->session && r->watched[w].gone;
+			over |= !r->watched[w].crowd && r->watched[w].of.number == m->session && r->watched[w].gone;
 		over = over && begin_to_settle(space, m);
 		lock_drop(&space->lock);
 		if (over)
@@ -320,8 +321,7 @@ void remnants_free(struct remnants **rp)
 	if (!r)
 		return;
 	for (uint32_t i = 0; i < r->watched_count; i++)
-		if (r->watched[i].pidfd >= 0)
-			close(r->watched[i].pidfd);
+		adopt_session_end(&r->watched[i].of);
 	free(r->watched);
 	free(r);
 }
@@ -337,10 +337,10 @@ uint32_t remnants_watch(struct space *space, struct adopt_session *ret, uint32_t
 	for (uint32_t i = 0; r && i < r->watched_count && n < capacity; i++) {
 		struct watched *w = &r->watched[i];
 
-		if (w->pidfd < 0 || w->gone)
+		if (w->of.pidfd < 0 || w->gone)
 			continue;
-		ret[n++] = (struct adopt_session){ w->session, w->pidfd };
-		w->pidfd = -1;
+		ret[n++] = w->of;
+		w->of.pidfd = w->of.guard_fd = -1;
 	}
 	lock_drop(&space->lock);
 	return n;
@@ -355,7 +355,7 @@ static struct remnant *process_gone(struct space *space, uint64_t number, bool *
 	for (uint32_t i = 0; i < r->watched_count; i++) {
 		struct watched *w = &r->watched[i];
 
-		if (w->session != number)
+		if (w->of.number != number)
 			continue;
 		w->gone = true;
 		if (w->crowd && crowd_gone(r))
@@ -400,7 +400,7 @@ bool remnants_await(struct host *host, uint64_t number)
 			lock_take(&spaces[i]->lock);
 			awaited |= of_session(r, number) != NULL;
 			for (uint32_t w = 0; w < r->watched_count && of_seat(r, SEATS_CROWD); w++)
-				awaited |= r->watched[w].session == number && r->watched[w].crowd && !r->watched[w].gone;
+				awaited |= r->watched[w].of.number == number && r->watched[w].crowd && !r->watched[w].gone;
 			lock_drop(&spaces[i]->lock);
 		}
 		space_unref(&spaces[i]);

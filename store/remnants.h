@@ -3,7 +3,7 @@
  * Remnants: what sessions of earlier serving processes may still touch in a namespace. One for each seat (index/seats.h) that was taken
  * when it was adopted; it holds every slot whose word has the seat's bit, as a get plan would, until it is settled:
  *
- *   by its process's end                     pidfd readable: host_process_gone of the old session's number
+ *   by its process's end                     pidfd readable, and its guard's: host_process_gone of the old session's number
  *   by its client                            SETTLE from a session of the same client id and the same process
  *   in part, by the close of its old ctl     get plans end with their open file: values are let go of; what is not committed stays
  *
@@ -26,13 +26,14 @@ int remnants_adopt(struct space *space, const struct adoption *adoption, struct 
 void remnants_free(struct remnants **remnants);
 bool remnants_any(const struct space *space); /* any thread, no lock */
 
-/* Numbers and pidfds that the doorman is to watch; the descriptors become its own. Each once. Returns how many of @capacity. */
+/* Numbers and pidfds that the doorman is to watch, of client and guard, one of which may have ended already; the descriptors become its own.
+ * Each once. Returns how many of @capacity. */
 uint32_t remnants_watch(struct space *space, struct adopt_session *ret, uint32_t capacity);
 
 /* Each without the lock; in steps. */
-/* A process of before has ended. True: session @number was a remnant's. */
+/* A process of before has ended, and its guard. True: session @number was a remnant's. */
 bool remnants_process_gone(struct host *host, uint64_t number);
-/* Does anything wait for the end of the process of session @number of before? */
+/* Does anything wait for the end of the process of session @number of before, or of its guard? */
 bool remnants_await(struct host *host, uint64_t number);
 /* The kernel released an open file of before. */
 void remnants_handle_released(struct host *host, uint64_t handle);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "store/base/cleanup.h"
 #include "store/base/clock.h"
 #include "store/host_private.h"
 #include "store/import.h"
@@ -66,6 +67,7 @@ int session_new(struct host *host, struct space *space, pid_t pid, uid_t uid, gi
 	s->opened_s = (int64_t)clock_wall_s();
 	s->rank = SESSION_RANK_NONE;
 	s->buffer_fd = -1;
+	s->guard_fd = -1;
 	s->seat = SEATS_NONE;
 	for (uint32_t i = 0; i < SESSION_MAX_IMPORTS; i++)
 		s->imports[i].fd = -1;
@@ -115,6 +117,7 @@ void session_unref(struct session **sp)
 		munmap(s->buffer, s->buffer_bytes);
 	if (s->buffer_fd >= 0)
 		close(s->buffer_fd);
+	closep(&s->guard_fd);
 	space_unref(&s->space);
 	lock_destroy(&s->lock);
 	free(s);
@@ -267,6 +270,9 @@ int session_attach(struct session *s, struct session_attach *attach, struct why 
 		memcpy(s->client_id, attach->client_id, sizeof(s->client_id));
 		session_shares(s, attach->rank);
 		s->handle = attach->handle;
+		closep(&s->guard_fd);
+		s->guard = attach->guard;
+		s->guard_fd = attach->guard ? attach->guard_fd : -1;
 		s->node = attach->node;
 		s->token_until_ns = clock_now_ns() + s->host->config.token_ttl_ms * MILLISECOND;
 		s->state = SESSION_OFFERED;
@@ -275,6 +281,17 @@ int session_attach(struct session *s, struct session_attach *attach, struct why 
 	}
 	lock_drop(&s->lock);
 	return r;
+}
+
+int session_take_guard(struct session *s, pid_t *pid)
+{
+	int fd;
+
+	lock_take(&s->lock);
+	fd = STEAL_FD(s->guard_fd);
+	*pid = (pid_t)s->guard;
+	lock_drop(&s->lock);
+	return fd;
 }
 
 bool session_prewarmed(const struct session *session)
@@ -467,6 +484,28 @@ static void session_end(struct session *s, bool process_gone)
 void session_release(struct session *session)
 {
 	session_end(session, false);
+}
+
+void host_guard_gone(struct host *host, uint64_t number)
+{
+	struct session *s = session_get(host, number);
+
+	if (!s)
+		return;
+	lock_take(&s->lock);
+	s->guard = 0;
+	lock_drop(&s->lock);
+	session_unref(&s);
+}
+
+void host_client_gone(struct host *host, uint64_t number)
+{
+	struct session *s = session_get(host, number);
+
+	if (!s)
+		return;
+	session_end(s, false);
+	session_unref(&s);
 }
 
 void host_process_gone(struct host *host, uint64_t number)

@@ -5,11 +5,14 @@
  *   NEW       opened                                   session_new
  *   OFFERED   ATTACH answered, token not yet shown     session_attach
  *   ATTACHED  the token came over the socket           session_welcome
- *   ENDED     released, or its process is gone         session_release, host_process_gone
+ *   ENDED     released, or its process is gone         session_release, host_client_gone, host_process_gone
  *
  * At the end open handles and get plans are released; open put plans are lost: their slots go to quarantine if the process
  * still lives (it may still be writing) and are freed by host_process_gone. Requests hold a reference; the end waits for
  * the last one that runs.
+ *
+ * A session may have a guard: a further process that writes for its client, and may do so after that one's end. The session ends with its
+ * client (host_client_gone), the quarantine with both.
  */
 #ifndef PREFIXFS_STORE_SESSION_H
 #define PREFIXFS_STORE_SESSION_H
@@ -33,6 +36,8 @@ struct session_attach {
 	uint32_t rank, node;
 	uint64_t handle;            /* the kernel's, of its ctl */
 	uint64_t call_buffer_bytes; /* in: wanted, within the ABI's limits; out: given */
+	uint32_t guard;             /* pid of its guard, 0 = none */
+	int guard_fd;               /* its pidfd, taken over on success where there is a guard */
 	uint8_t token[16];          /* out */
 };
 /* EISCONN when it was attached already; EINVAL for a rank outside the world; ENOMEM. A second ATTACH before the token
@@ -50,9 +55,15 @@ int session_welcome(struct host *host, const uint8_t token[16], pid_t pid, uint6
 
 /* The descriptor was released. What it holds ends. Drops no reference. */
 void session_release(struct session *session);
-/* The process that attached session @number is gone: the session ends if it had not, its quarantine is freed. */
+/* The pidfd of the guard that ATTACH named becomes the caller's; -1: there is none, or it was taken. *pid is its pid. */
+int session_take_guard(struct session *session, pid_t *pid);
+/* The guard of session @number is gone while its client lives: it does not count any more. */
+void host_guard_gone(struct host *host, uint64_t number);
+/* The process that attached session @number is gone, its guard is not: the session ends if it had not, its quarantine stays. */
+void host_client_gone(struct host *host, uint64_t number);
+/* That process is gone, and its guard, if there is one: the session ends if it had not, its quarantine is freed. */
 void host_process_gone(struct host *host, uint64_t number);
-/* Does anything wait for the end of that process? False: the session has ended and nothing of it is in quarantine. */
+/* Does anything wait for their end? False: the session has ended and nothing of it is in quarantine. */
 bool host_process_awaited(struct host *host, uint64_t number);
 /* Cancels handles older than handle_ttl and put groups pending longer than fill_ttl, drops expired tokens, lets go what
  * resets left. About once a second. */
@@ -111,6 +122,7 @@ struct session_ticket {
 struct session_info {
 	uint64_t number;
 	pid_t pid;            /* display only */
+	uint32_t guard;       /* pid of its guard process while that lives, 0 = none; likewise */
 	uid_t uid;
 	gid_t gid;
 	uint32_t rank, node;  /* SESSION_RANK_NONE, 0xffffffff = none */
@@ -122,7 +134,7 @@ struct session_info {
 	uint64_t prepared_bytes; /* slots of its open put plans */
 	uint64_t buffer_bytes;   /* of its call buffer, 0 before ATTACH */
 	uint32_t pins;           /* records held by its plans and handles */
-	uint32_t quarantined;    /* slots of its ended puts that wait for its process to be gone */
+	uint32_t quarantined;    /* slots of its ended puts that wait for its process, and its guard, to be gone */
 	uint32_t ranges, acknowledged; /* ready ones; of them, acknowledged */
 	int64_t opened_s;
 	uint64_t oldest_ms;   /* age of the oldest plan or handle */

@@ -87,7 +87,9 @@ struct session {
 	uint32_t inside;            /* (lock) requests between enter and leave */
 	bool torn_down;             /* (lock) */
 	bool was_attached;          /* (lock) when it ended */
-	bool process_gone;          /* (lock) its pidfd was readable */
+	bool process_gone;          /* (lock) its pidfd was readable, and its guard's */
+	uint32_t guard;             /* (lock) pid of the guard process while it lives, 0 = none */
+	int guard_fd;               /* (lock) its pidfd until the token is shown, -1 = none */
 	uint8_t token[16];          /* (lock) valid while OFFERED */
 	uint64_t token_until_ns;    /* (lock) */
 	struct holding *bucket[SESSION_BUCKETS]; /* (lock) */

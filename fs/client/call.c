@@ -239,13 +239,14 @@ int call_run_grown(struct pfs_session *session, struct conn *conn, unsigned long
 	bool grown, uint32_t flags, uint32_t deadline_ms)
 {
 	unsigned long op_1 = _IOC(_IOC_DIR(op), _IOC_TYPE(op), _IOC_NR(op), size_1);
+	uint32_t of_op = 1u << _IOC_NR(op);
 	int r;
 
-	if (!atomic_load(&conn->first_sizes)) {
+	if (!(atomic_load(&conn->first_sizes) & of_op)) {
 		r = call_run(session, conn, op, request, size, flags, deadline_ms);
 		if (r != -EINVAL || !size_refused())
 			return r;
-		atomic_store(&conn->first_sizes, true);
+		atomic_fetch_or(&conn->first_sizes, of_op);
 	}
 	if (grown) { /* unless another one serves by now */
 		r = call_judge(session, conn);

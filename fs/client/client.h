@@ -12,7 +12,7 @@
  *   RETIRED  refs == key_areas          ctl is closed and the segment let go of; key areas have the call buffer still
  *   freed    with the last reference
  *
- * One lock guards all of it and is never held during a system call that may wait.
+ * One lock guards all of it, but mappings (mapping.h), and is never held during a system call that may wait.
  */
 #ifndef PREFIXFS_CLIENT_CLIENT_H
 #define PREFIXFS_CLIENT_CLIENT_H
@@ -45,7 +45,7 @@ struct conn {
 	bool lost;         /* (lock) */
 	bool unpinned;     /* (lock) lost, and the daemon lives: what its plans held may be another's */
 	int ctl;           /* -1: closed */
-	struct mapping *mapping; /* NULL: let go of */
+	struct pfs_segment *mapping; /* NULL: let go of */
 	uint8_t *segment;  /* the mapping's address */
 	uint8_t *buffer;
 	uint64_t segment_bytes, segment_page_bytes, buffer_bytes;
@@ -54,8 +54,10 @@ struct conn {
 	char socket_path[sizeof(((struct pfs_attach *)0)->socket_path)];
 	uint32_t world, page_tokens, classes, state_mask;
 	uint32_t share[PFS_MAX_CLASSES];
+	uint32_t guard_left_out; /* pid of a guard that was gone when this one was made, else 0 */
+	uint64_t value_bytes[PFS_MAX_CLASSES]; /* without padding; 0: not told */
 	uint8_t fingerprint[16];
-	_Atomic bool first_sizes;        /* its daemon was built before structs grew */
+	_Atomic uint32_t first_sizes;    /* bit nr: its daemon was built before the struct of operation nr grew */
 	struct areas areas;              /* (lock) */
 	_Atomic uint64_t ranges_version; /* written under ranges_lock: acknowledged up to here */
 	struct acks acked;               /* (ranges_lock) on this connection */
@@ -83,8 +85,7 @@ struct pfs_session {
 	pthread_cond_t changed;       /* an area was given back, or attaching anew came to its end */
 	struct conn *current;         /* (lock) never NULL once the session is open; lost: to be replaced */
 	struct conn *conns;           /* (lock) all of them */
-	struct mapping *mappings;     /* (lock) all of them */
-	uint64_t mapping_counter;     /* (lock) */
+	struct pfs_segment *mappings; /* (mappings, mapping.h) all of them */
 	bool attaching;               /* (lock) */
 	bool met;                     /* a ctl was opened once; written by who attaches */
 	unsigned waiters;             /* (lock) of `changed` */
@@ -110,7 +111,7 @@ struct pfs_session {
 	int poll_fd;                 /* epoll that watches the current connection's ctl and `retry_fd` */
 	int retry_fd;                /* timer: readable when it is time to try again */
 	char *ctl_path, *socket_dir;
-	struct pfs_options options;
+	struct pfs_options options;  /* constant, but for guard_pid: the one's who attaches, 0 once it was gone */
 	uint8_t client_id[16];
 };
 

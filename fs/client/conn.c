@@ -190,23 +190,35 @@ static int map_descriptors(struct pfs_session *session, struct conn *conn, const
 	return 0;
 }
 
+/* Waiting for the floor ends in time for what follows. */
+static int ask(struct pfs_session *session, struct conn *conn, struct pfs_attach *a, uint64_t until_ms)
+{
+	uint64_t now = now_ms();
+
+	return call_run_grown(session, conn, PFS_IOC_ATTACH, &a->call, sizeof(*a), PFS_BYTES_ATTACH_1, a->guard_pid != 0, 0,
+		now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
+}
+
 static int attach(struct pfs_session *session, struct conn *conn, uint64_t until_ms)
 {
 	const struct pfs_options *o = &session->options;
-	uint64_t now = now_ms();
 	struct pfs_attach a = {
 		.abi_version = PFS_ABI_VERSION,
 		.rank = o->rank,
 		.node = o->node,
 		.flags = o->wait_prewarm ? PFS_ATTACH_WAIT_PREWARM : 0,
 		.call_buffer_bytes = o->call_buffer_bytes,
+		.guard_pid = o->guard_pid,
 	};
 	int fds[2], r;
 
 	memcpy(a.client_id, session->client_id, sizeof(a.client_id));
-	/* Waiting for the floor ends in time for what follows. */
-	r = call_run(session, conn, PFS_IOC_ATTACH, &a.call, sizeof(a), 0,
-		now < until_ms ? (uint32_t)((until_ms - now) * 3 / 4) + 1 : 1);
+	r = ask(session, conn, &a, until_ms);
+	if (r == -ESRCH && a.guard_pid && session->current) { /* the guard is gone by now, and its number may become another's */
+		conn->guard_left_out = a.guard_pid;
+		a.guard_pid = session->options.guard_pid = 0;
+		r = ask(session, conn, &a, until_ms);
+	}
 	if (r)
 		return r;
 	a.socket_path[sizeof(a.socket_path) - 1] = '\0';
@@ -227,6 +239,7 @@ static int attach(struct pfs_session *session, struct conn *conn, uint64_t until
 	conn->classes = a.classes;
 	conn->state_mask = a.state_mask;
 	memcpy(conn->share, a.share, sizeof(conn->share));
+	memcpy(conn->value_bytes, a.value_bytes, sizeof(conn->value_bytes));
 	memcpy(conn->fingerprint, a.fingerprint, sizeof(conn->fingerprint));
 	r = check_descriptors(&a, fds);
 	if (!r)
@@ -269,7 +282,7 @@ void conn_free(struct pfs_session *session, struct conn **connp)
 	*connp = NULL;
 	if (conn->ctl >= 0)
 		close(conn->ctl);
-	mapping_put(session, &conn->mapping);
+	mapping_put(&conn->mapping);
 	if (conn->buffer)
 		munmap(conn->buffer, conn->buffer_bytes);
 	areas_deinit(&conn->areas);
@@ -318,7 +331,7 @@ static void settle(struct pfs_session *session, struct conn *by, uint64_t number
 void conn_put(struct pfs_session *session, struct conn **connp)
 {
 	struct conn *conn = *connp, *by = NULL;
-	struct mapping *mapping = NULL;
+	struct pfs_segment *mapping = NULL;
 	int ctl = -1;
 	bool last;
 
@@ -339,7 +352,7 @@ void conn_put(struct pfs_session *session, struct conn **connp)
 	pthread_mutex_unlock(&session->lock);
 	if (by)
 		settle(session, by, conn->number);
-	mapping_put(session, &mapping);
+	mapping_put(&mapping);
 	if (ctl >= 0)
 		close(ctl);
 	if (last)

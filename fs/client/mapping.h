@@ -4,8 +4,10 @@
  * predecessor's memory hands out the same memory file: then address, ranges and whatever the engine registered stay as they were.
  *
  * Same means: the descriptors' st_dev and st_ino are equal, and so are the lengths. What is mapped keeps its inode, so no other file gets
- * that number meanwhile, and no descriptor is kept. Counted by connections, under the session's lock; the last one unmaps. The session's
- * current connection, lost or not, is one of them: so the mapping lasts until the next connection says whether it has the same.
+ * that number meanwhile, and no descriptor is kept. Counted by connections and by holds; the last one unmaps. The session's
+ * current connection, lost or not, is one of them: so the mapping lasts until the next connection says whether it has the same. A hold is
+ * its caller's and may outlive the session, so one lock of the process guards all mappings: it may be taken under a session's `lock`,
+ * nothing is taken under it, and nothing is mapped or unmapped while it is held.
  */
 #ifndef PREFIXFS_CLIENT_MAPPING_H
 #define PREFIXFS_CLIENT_MAPPING_H
@@ -26,19 +28,23 @@ bool acks_have(const struct acks *acks, const struct pfs_range *range);
 void acks_add(struct acks *acks, const struct pfs_range *range);
 void acks_free(struct acks *acks);
 
-struct mapping {
-	struct mapping *next; /* (lock) of the session's */
-	unsigned refs;        /* (lock) */
-	uint64_t number;      /* counts the session's mappings from 1 */
+struct pfs_segment {
+	struct pfs_segment *next;    /* (mappings) of the session's */
+	struct pfs_session *session; /* (mappings) NULL: it is closed, and holds alone are left */
+	unsigned connections, holds; /* (mappings) */
+	uint64_t number;             /* of all of the process, from 1 */
 	uint64_t device, inode, bytes;
 	uint8_t *at;
-	struct acks acked;    /* (ranges_lock) on whatever connection: what the engine can reach in this memory */
+	bool read_only;
+	struct acks acked;           /* (ranges_lock) on whatever connection: what the engine can reach in this memory */
 };
 
 /* The mapping of @fd, which stays the caller's: one that is there, or a new one, read-only in a read-only session. By one thread at a time,
  * the one that attaches, without the lock, for a new one may block in mmap. Negative errno; the sentence is said. */
-int mapping_get(struct pfs_session *session, int fd, uint64_t bytes, struct mapping **ret);
-/* Without the lock: the last one unmaps. NULL is allowed and left behind. */
-void mapping_put(struct pfs_session *session, struct mapping **mapping);
+int mapping_get(struct pfs_session *session, int fd, uint64_t bytes, struct pfs_segment **ret);
+/* Gives a connection's back, without the lock: the last one unmaps. NULL is allowed and left behind. */
+void mapping_put(struct pfs_segment **mapping);
+/* The session is closed, its connections are gone: what is held is nobody's. */
+void mappings_leave(struct pfs_session *session);
 
 #endif

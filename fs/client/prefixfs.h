@@ -20,7 +20,7 @@
  *   a handle       pfs_get_transfer and pfs_get_into deliver nothing and end it; pfs_get_cancel is 0
  *   a get plan     its addresses stay mapped and its bytes what they are, until pfs_release, which is 0
  * Where the daemon kept its memory, the segment's address stays, and what was registered with a device. Else there is a second mapping;
- * the old one goes with the last of its plans, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
+ * the old one goes with the last of its plans and holds, and pfs_info() counts it in `remapped`. One line a death is told (pfs_options.log).
  * Where nobody serves until the deadline, or the daemon dies again and again of the same request, any call that has to ask is -ENOTCONN: to
  * an engine a miss, or a value that is not kept. From then on such calls fail at once, but for one a second, which tries again: until
  * the session is attached. pfs_poll_fd() is readable when it is time to. A fallen mount (prefixfsd(8)) is not waited for at all.
@@ -76,7 +76,11 @@ struct pfs_options {
 	 * any thread that calls; must not call this session. Default NULL: to standard error */
 	void (*log)(void *context, const char *line);
 	void *log_context;
-	uint64_t reserved[6];
+	uint32_t guard_pid; /* a further process that may write to the segment for this one, and after its end: that of the CUDA MPS server, whose
+	                       contexts this one's are; as the daemon's pid namespace numbers it. Slots of puts that are open when this
+	                       process dies are free when that one has ended too. At attaching anew one that is gone is left out. Default 0: none */
+	uint32_t reserved0;
+	uint64_t reserved[5];
 };
 
 /* Fills in the defaults. */
@@ -86,8 +90,8 @@ void pfs_options_init(struct pfs_options *options);
  * strings in it are copied. Blocks until the daemon has answered, at most deadline_ms; when the daemon dies meanwhile its
  * successor is asked. On success *ret is the caller's,
  * to be closed with pfs_close.
- * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -EBADMSG (the
- * descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
+ * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -ESRCH (there is no process guard_pid),
+ * -EOPNOTSUPP (guard_pid, and the daemon is an older one), -EBADMSG (the descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
  * open(2) says. */
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret);
 
@@ -118,6 +122,11 @@ struct pfs_session_info {
 /* What the session knows about itself: between a loss and attaching anew, what it knew before. Never blocks on the daemon. 0. */
 int pfs_info(struct pfs_session *session, struct pfs_session_info *ret);
 
+/* *ret: bytes of a value of class @class_index in this rank's share, without the padding up to the end of its slot; 0 where the daemon is
+ * an older one, which does not tell. Known from attaching: between a loss and attaching anew, what was so before. Never blocks on the daemon.
+ * -EINVAL (no such class; a session without a rank). */
+int pfs_value_bytes(struct pfs_session *session, uint32_t class_index, uint64_t *ret);
+
 /* A descriptor for poll(2) or epoll, the same for the session's whole life: readable when there is news - new granted
  * ranges, room after PFS_GROUP_NOROOM, a commit that a PFS_CALL_NONBLOCK call waits for. Belongs to the session. Not
  * to be read from. pfs_news() takes the news. */
@@ -145,6 +154,32 @@ int pfs_segments(struct pfs_session *session, uint32_t first, struct pfs_range *
  * as it was is acknowledged again by the library.
  * @count 1..32,768. */
 int pfs_segments_ack(struct pfs_session *session, const struct pfs_range_ack *acks, uint32_t count, uint32_t *accepted);
+
+/* ---- mappings that stay, for engines that register memory with a device ---------------------------------------- */
+
+/* A mapping of a session's segment that is held. What is registered with a device must stay mapped: without a hold another mapping may
+ * come to lie at the same address, and the device goes on using the memory of the old one. */
+struct pfs_segment;
+
+/* Holds the mapping that the session has now: it stays mapped until pfs_segment_let_go, over a restart of the daemon with other memory and
+ * over pfs_close too. *ret is the caller's; one mapping may be held any number of times. Never blocks on the daemon. 0. */
+int pfs_segment_hold(struct pfs_session *session, struct pfs_segment **ret);
+
+struct pfs_segment_info {
+	void *address;
+	uint64_t bytes;
+	uint64_t number;    /* of this mapping: no other of the process has it, before or later. From 1 */
+	uint32_t read_only;
+	uint32_t unused;    /* 1: it is not the session's any more and has no plan left: holds alone keep it, and it will not be used again */
+	uint64_t reserved[4];
+};
+
+/* What a held mapping is. Its session may be closed by now. Never blocks. 0. */
+int pfs_segment_info(const struct pfs_segment *segment, struct pfs_segment_info *ret);
+
+/* Ends a hold and leaves NULL behind; unmaps where it was the last that kept the mapping. Its session may be closed by now. NULL inside is
+ * allowed. */
+void pfs_segment_let_go(struct pfs_segment **segment);
 
 /* ---- keys in place --------------------------------------------------------------------------------------------- */
 

@@ -106,6 +106,13 @@ struct pfs_attach {
 	__u32 share[PFS_MAX_CLASSES]; /* out: this rank's share of each class; PFS_INDEX_NONE without a rank */
 	__u32 state_mask;         /* out: bit c is set when class c is a state class */
 	char socket_path[104];    /* out: NUL-terminated */
+	/* second version */
+	__u32 guard_pid;          /* in: 0, or a further process that may write to the segment for this client, and after its end (a CUDA MPS
+	                             server): slots of puts that the client leaves open are free when both have ended. Of the daemon's pid
+	                             namespace: ESRCH */
+	__u32 reserved1;
+	__u64 value_bytes[PFS_MAX_CLASSES]; /* out: bytes of a value of each class in this rank's share, without padding; 0 without a rank
+	                                       and beyond `classes` */
 };
 
 /* A granted range of the segment: slots of one size for one (class, share). */
@@ -602,6 +609,7 @@ struct pfs_settle {
 #define PFS_IOC_NR_LAST 31
 
 /* Bytes of structs as they were in their first version, where there is a second. */
+#define PFS_BYTES_ATTACH_1 336u
 #define PFS_BYTES_PUT_START_1 104u
 #define PFS_BYTES_GET_START_1 264u
 #define PFS_BYTES_GET_TRANSFER_1 104u

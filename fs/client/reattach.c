@@ -104,8 +104,11 @@ static struct conn *install(struct pfs_session *session, struct conn *conn, char
 	struct conn *old = session->current;
 	bool kept = conn->mapping == old->mapping;
 
-	snprintf(line, size, "prefixfs: %s: attached anew after %llu ms; memory %s; %u plans lost", session->ctl_path,
+	int n = snprintf(line, size, "prefixfs: %s: attached anew after %llu ms; memory %s; %u plans lost", session->ctl_path,
 		(unsigned long long)(now_ms() - session->lost_ms), kept ? "kept" : "is new", open_plans(session, old));
+
+	if (conn->guard_left_out && n > 0 && (size_t)n < size)
+		snprintf(line + n, size - (size_t)n, "; the guard process %u is gone", conn->guard_left_out);
 	session->tried_ms = 0;
 	set_timer(session, 0);
 	session->reattached++;

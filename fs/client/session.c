@@ -53,6 +53,8 @@ static int check_options(const struct pfs_options *o)
 	if (o->deadline_ms == 0 || o->deadline_ms > PFS_MAX_DEADLINE_MS)
 		return say(
 			EINVAL, "options: deadline_ms is %u, 1..%u are possible", o->deadline_ms, PFS_MAX_DEADLINE_MS);
+	if (o->reserved0)
+		return say(EINVAL, "options: reserved0 is not 0");
 	for (unsigned i = 0; i < sizeof(o->reserved) / sizeof(o->reserved[0]); i++)
 		if (o->reserved[i])
 			return say(EINVAL, "options: reserved field %u is not 0", i);
@@ -167,6 +169,7 @@ void pfs_close(struct pfs_session **sessionp)
 		s->conns = conn->next;
 		conn_free(s, &conn);
 	}
+	mappings_leave(s);
 	if (s->poll_fd >= 0)
 		close(s->poll_fd);
 	if (s->retry_fd >= 0)
@@ -207,6 +210,23 @@ int pfs_info(struct pfs_session *session, struct pfs_session_info *ret)
 	memcpy(ret->share, c->share, sizeof(ret->share));
 	memcpy(ret->fingerprint, c->fingerprint, sizeof(ret->fingerprint));
 	pthread_mutex_unlock(&session->lock);
+	return 0;
+}
+
+int pfs_value_bytes(struct pfs_session *session, uint32_t class_index, uint64_t *ret)
+{
+	uint32_t classes;
+	uint64_t bytes;
+
+	if (session->options.rank == PFS_RANK_NONE)
+		return say(EINVAL, "value bytes: the session has no rank, so no share of any class");
+	pthread_mutex_lock(&session->lock);
+	classes = session->current->classes;
+	bytes = class_index < classes ? session->current->value_bytes[class_index] : 0;
+	pthread_mutex_unlock(&session->lock);
+	if (class_index >= classes)
+		return say(EINVAL, "value bytes: class %u, the layout has %u classes", class_index, classes);
+	*ret = bytes;
 	return 0;
 }
 

@@ -73,6 +73,9 @@ static uint32_t keys(struct program *p, uint8_t *to, uint32_t most)
 
 enum { KEYS_AT = 8192, ANSWERS_AT = 24576, MORE_AT = 40960, STATUS_AT = 57344, MOST_KEYS = 40 };
 
+/* As programs built before it grew ask it. */
+#define ATTACH_1 (unsigned)_IOC(_IOC_READ | _IOC_WRITE, PFS_IOC_TYPE, _IOC_NR(PFS_IOC_ATTACH), PFS_BYTES_ATTACH_1)
+
 union any {
 	struct pfs_call call;
 	struct pfs_attach attach;
@@ -353,6 +356,7 @@ static void by_keys(struct program *p, struct client *c)
 
 static void others(struct program *p, struct client *c)
 {
+	const uint32_t guards[] = {0, (uint32_t)getpid(), (uint32_t)getppid(), UINT32_MAX};
 	uint8_t what = u8(p);
 	union any arg = {0};
 
@@ -379,8 +383,8 @@ static void others(struct program *p, struct client *c)
 		issue(p, c, PFS_IOC_LAST_ERROR, &arg);
 		break;
 	case 6:
-		arg.attach = (struct pfs_attach){.abi_version = 1, .call_buffer_bytes = BUFFER};
-		issue(p, c, PFS_IOC_ATTACH, &arg);
+		arg.attach = (struct pfs_attach){.abi_version = 1, .call_buffer_bytes = BUFFER, .guard_pid = guards[what >> 6]};
+		issue(p, c, what & 8 ? ATTACH_1 : PFS_IOC_ATTACH, &arg);
 		break;
 	default:
 		host_maintain(kernel_fs.host);

@@ -8,7 +8,7 @@ set -eu
 build=$1 folder=$2
 mkdir -p "$folder/lib"
 cp "$build/prefixfs" "$build/prefixfsd" "$build"/tests/kernels/check_twins "$build"/tests/kernels/check_faults \
-	"$build"/tests/kernels/check_plans "$(dirname "$0")/session.py" "$(dirname "$0")/faults.py" "$folder/"
+	"$build"/tests/kernels/check_killed "$build"/tests/kernels/check_plans "$(dirname "$0")/session.py" "$(dirname "$0")/faults.py" "$(dirname "$0")/mps.py" "$folder/"
 for library in jansson sodium sqlite3 uring fuse3 xxhash; do
 	ldd "$build/prefixfsd" "$build/prefixfs" | awk -v name="lib$library" 'index($1, name) == 1 { print $3 }' | sort -u |
 		while read -r path; do cp -L "$path" "$folder/lib/"; done

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * check_plans ref|cuda NAMESPACE PAGES WHAT [NUMBER ...]: an engine whose device or process comes to grief amid copies of plans.
- * faults.py has the namespace made, runs these one after another, and kills some. Exits with 77 where there is no GPU.
+ * faults.py has the namespace made, runs these one after another, and kills some. Exits with 77 where there is no GPU. GUARD_PID in the
+ * environment is the session's guard.
  *
  *   keep    stores chain 1
  *   lost    the context is lost while a put and a get are under way: both say so, and are given back
@@ -97,6 +98,8 @@ static int open_engine(struct engine *e, const char *path, uint32_t count)
 	options.auto_ack = 0;
 	options.wait_prewarm = 1;
 	options.deadline_ms = 60000;
+	if (getenv("GUARD_PID"))
+		options.guard_pid = (uint32_t)strtoul(getenv("GUARD_PID"), NULL, 0);
 	MUST(!pfs_open(path, &options, &e->session));
 	pfs_gpu_options_init(&o);
 	MUST(!backend_select(cuda ? "cuda" : "ref", &ops));
@@ -276,7 +279,7 @@ static void lost(struct engine *e)
 	MUST(!pthread_create(&thread, NULL, a_get, e));
 	lose(e);
 	pthread_join(thread, NULL);
-	MUST(!aftermaths_wait(e->gpu, e->session));
+	MUST(!pfs_gpu_settle(e->gpu, e->session, 0));
 	nothing_is_left(e);
 	MUST(get(e, NULL, &got) == -EIO);
 	choose(e, 3);

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/attach.h"
 #include "kernels/lab.h"
@@ -317,6 +319,45 @@ static int errors(void)
 	return r;
 }
 
+#define READ_BYTES (2u << 20)
+
+/* What is mapped for reading alone comes to the device by each path, and is not written. */
+static int reading(void)
+{
+	int file = memfd_create("check_twins", MFD_CLOEXEC), r = file < 0 || ftruncate(file, READ_BYTES);
+	uint8_t *here = r ? MAP_FAILED : mmap(NULL, READ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	uint8_t *memory = r ? MAP_FAILED : mmap(NULL, READ_BYTES, PROT_READ, MAP_SHARED, file, 0), *got = malloc(READ_BYTES);
+	uint64_t device = 0, value = (uintptr_t)memory;
+	struct pfs_gpu_plane plane = {.stride = READ_BYTES, .bytes = READ_BYTES};
+	struct pfs_gpu_pool pool = {.planes = &plane, .plane_count = 1, .page_limit = 1};
+	struct pfs_gpu_copy c = {.pool = &pool, .values = &value, .pages = (uint32_t[]){0}, .count = 1};
+	struct pfs_gpu_op *op;
+
+	if (r || here == MAP_FAILED || memory == MAP_FAILED || !got || lab_take(lab, READ_BYTES, &device))
+		return complain("no memory");
+	plane.base = device;
+	dice_fill(&d, here, READ_BYTES);
+	if (pfs_gpu_register(gpu, memory, READ_BYTES, 1))
+		return complain("registering memory that can only be read");
+	if (pfs_gpu_gather(gpu, &c, &op) != -EROFS)
+		r = complain("a gather into memory that can only be read was not refused");
+	for (int path = 0; path < PATHS && !r; path++) {
+		if (lab_set(lab, device, 0x5a, READ_BYTES) || work_start(gpu, &c, true, path, &op))
+			return complain("copying from memory that can only be read");
+		if (pfs_gpu_wait(op, 0) || lab_read(lab, got, device, READ_BYTES) || memcmp(got, here, READ_BYTES))
+			r = complain("what came from memory that can only be read differs");
+		pfs_gpu_end(&op);
+	}
+	if (pfs_gpu_unregister(gpu, memory, READ_BYTES, 1))
+		r = complain("unregistering memory that can only be read");
+	lab_give(lab, device);
+	munmap(here, READ_BYTES);
+	munmap(memory, READ_BYTES);
+	close(file);
+	free(got);
+	return r;
+}
+
 static bool told(int argc, char **argv, const char *word)
 {
 	for (int i = 3; i < argc; i++)
@@ -376,6 +417,9 @@ int main(int argc, char **argv)
 	failed += r;
 	r = after_an_event(small);
 	printf("behind an event: %s\n", r ? "FAILED" : "ok");
+	failed += r;
+	r = reading();
+	printf("memory that can only be read: %s\n", r ? "FAILED" : "ok");
 	failed += r;
 	if (!strcmp(info.kernels, "cuda"))
 		failed += errors();

@@ -16,6 +16,7 @@ static struct {
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t news;
 	bool held, lost;
+	uint32_t fail; /* so many ends say that the copy failed, though all else is held up */
 } fragile = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
 
 static inline void fragile_set(bool held, bool lost)
@@ -27,19 +28,28 @@ static inline void fragile_set(bool held, bool lost)
 	pthread_mutex_unlock(&fragile.lock);
 }
 
+static inline void fragile_fail(uint32_t ends)
+{
+	pthread_mutex_lock(&fragile.lock);
+	fragile.fail = ends;
+	pthread_cond_broadcast(&fragile.news);
+	pthread_mutex_unlock(&fragile.lock);
+}
+
 static inline int fragile_state(bool wait)
 {
 	bool lost;
 
 	pthread_mutex_lock(&fragile.lock);
-	while (wait && fragile.held && !fragile.lost)
+	while (wait && fragile.held && !fragile.lost && !fragile.fail)
 		pthread_cond_wait(&fragile.news, &fragile.lock);
-	lost = fragile.lost;
+	lost = fragile.lost || (wait && fragile.fail);
+	fragile.fail -= wait && fragile.fail;
 	pthread_mutex_unlock(&fragile.lock);
 	return lost ? gpu_say(EIO, "CUDA_ERROR_LAUNCH_FAILED, as a test would have it") : 0;
 }
 
-static int fragile_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static int fragile_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	int r = fragile_state(false);
 

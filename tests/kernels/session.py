@@ -137,6 +137,11 @@ def faults():
     run("faults.txt", ["faults.py", HERE, KERNELS], 120)
 
 
+def killed():
+    if KERNELS == "cuda":
+        run("faults.txt", ["mps.py", HERE], 90)
+
+
 def tune():
     host()
     register("hugetlb", "--times")
@@ -189,6 +194,7 @@ def everything():
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "pieces"], 30)
     run("twins.txt", ["check_twins", KERNELS, "200", "small", "turns"], 30)
     faults()
+    killed()
     bench("gpu.txt", ["--paths"], min(200, left(50)))
     bench("times.txt", ["--times", "--figure", "h2d_ratio,d2h_ratio"], 40)
     for options in BESIDE:

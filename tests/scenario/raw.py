@@ -115,7 +115,8 @@ def grown(kind, *fields):
 
 
 # Of these every other request is sent as it was built before they grew, unless it names what is new.
-GROWN = {"PUT_START": grown(PutStart, ("ticket", U8 * 16)),
+GROWN = {"ATTACH": grown(Attach, ("guard_pid", U32), ("reserved1", U32), ("value_bytes", U64 * 16)),
+         "PUT_START": grown(PutStart, ("ticket", U8 * 16)),
          "GET_START": grown(GetStart, ("candidates_offset", U64), ("wanted_offset", U64), ("prompt_len", U64), ("dense_len", U64),
                             ("would_len", U64), ("room", U32), ("candidates_capacity", U32), ("wanted_capacity", U32),
                             ("interval", U32)),

@@ -185,6 +185,8 @@ TABLE = [
     ("ATTACH", ATTACH, dict(call_buffer_bytes=65535), errno.EINVAL, "call_buffer_bytes"),
     ("ATTACH", ATTACH, dict(call_buffer_bytes=(64 << 20) + 1), errno.EINVAL, "call_buffer_bytes"),
     ("ATTACH", ATTACH, dict(call_buffer_bytes=NONE64), errno.EINVAL, "call_buffer_bytes"),
+    ("ATTACH", ATTACH, dict(guard_pid=NONE32), errno.ESRCH, "guard_pid"),
+    ("ATTACH", ATTACH, dict(reserved1=1), errno.EINVAL, "reserved1"),
 ]
 
 GROUPS = [  # one group as it stands in the call buffer

@@ -265,6 +265,39 @@ def test_attach_says_which_classes_are_state_classes(daemon, layout, mask):
         assert c.attached.state_mask == mask and c.attached.classes == len(layout["classes"])
 
 
+UNEVEN_LAYOUT = {"version": 1, "identity": {"model": "test/uneven"}, "world": 2, "page_tokens": 64,
+                 "classes": [{"name": "kv", "kind": "dense", "share_of_rank": [1, 0],
+                              "share_planes": [[{"name": "K", "bytes": 8000}], [{"name": "K", "count": 3, "bytes": 1000}]]},
+                             {"name": "st", "kind": "state", "share_of_rank": [0, 0], "planes": [{"name": "S", "bytes": 5000}]}]}
+
+
+def test_attach_says_the_bytes_of_this_ranks_values(daemon):
+    """Without padding: a client that copies whole slots would read, and write, what is not its value's."""
+    d = daemon()
+    d.namespace(layout=UNEVEN_LAYOUT)
+    for rank, told in ((0, [3000, 5000]), (1, [8000, 5000]), (NONE32, [])):
+        with Client(d.path("ns/x/ctl"), attach=False) as c:
+            a = c.ask_attach(rank=rank, value_bytes=(ctypes.c_uint64 * 16)(*range(16)))
+            assert list(a.value_bytes) == told + [0] * (16 - len(told)), rank
+
+
+def test_a_client_of_the_first_attach_is_answered_alike(daemon):
+    d = daemon()
+    d.namespace(layout=UNEVEN_LAYOUT)
+    told = []
+    for first in (0, 1):  # raw.py sends every other one in each version
+        with Client(d.path("ns/x/ctl"), attach=False) as c:
+            c.seq = first
+            a = c.attach(rank=0)
+            assert ctypes.sizeof(a) == (336 if first else 472)
+            c.acknowledge()
+            c.put_start(1, [(None, 64, [key(first)])])
+            c.put_end("PUT_COMMIT", 1)
+            told.append([bytes(v) if hasattr(v := getattr(a, field), "__len__") else v for field, _ in OPERATIONS["ATTACH"][1]._fields_
+                         if field not in ("call", "client_id", "session", "token", "ranges_version")])
+    assert told[0] == told[1]
+
+
 def test_token_works_once_and_for_this_version(daemon):
     d = daemon("--token-ttl-ms", "500", "--hello-ms", "300")
     d.namespace()

@@ -276,7 +276,7 @@ def test_it_is_remounted_where_that_is_allowed(daemon, upgrade):
 
 REFUSALS = [("hang", errno.ENOEXEC, "the program answered nothing within 300 ms when it was asked what it is"),
             ("nonsense", errno.ENOEXEC, "the program is no prefixfsd: what it says of itself makes no sense"),
-            ("will", errno.EPROTO, "prefixfsd 9.9.9 speaks version 2 to its parent, this daemon 1: stop it and start the new one"),
+            ("will", errno.EPROTO, "prefixfsd 9.9.9 speaks version 3 to its parent, this daemon 2: stop it and start the new one"),
             ("options", errno.EINVAL, "prefixfsd 9.9.9 does not take this daemon's options: there is no parameter 'colour'"),
             ("tables", errno.ENOTSUP, "prefixfsd 9.9.9 knows tables of version 1; those here have ")]
 

@@ -35,8 +35,11 @@
 #define VALUE 4096u
 #define TOKENS 64u
 #define MAX_FDS 1024
+#define FIRST_RANGE 3u
 
 /* ---- the daemon ------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t one_request = PTHREAD_MUTEX_INITIALIZER; /* at a time is answered */
 
 static struct {
 	char folder[64], ctl[96], socket[96];
@@ -53,15 +56,20 @@ static struct {
 	int error;                    /* of that request, and of `failing` */
 	unsigned long failing;        /* the operation that fails without a death, 0 = none */
 	bool keep;                    /* deaths leave the memory as it is */
-	uint32_t generation;          /* of its range */
+	uint32_t generation;          /* of its ranges */
+	uint32_t ranges;              /* that the segment is cut into, with ids from FIRST_RANGE on */
+	uint64_t resets;              /* the namespace's generation */
 	unsigned acknowledged, asked; /* ranges; PROBEs */
 	unsigned lacking, again;      /* PUT_STARTs that are to be told come_again, since the range is another generation's; that were */
 	uint64_t put, known;          /* plan that is open; that is known to have ended, its groups COMMITTED and LOST in turn */
 	uint32_t known_groups;
 	bool first_sizes;             /* it knows the first version of each struct alone, and no tickets */
+	bool first_attach;            /* of ATTACH alone */
+	bool no_guards;               /* guards that are named are gone */
 	unsigned refused, seconds;    /* requests of a size that it does not know; of the second size, answered */
 	struct pfs_last_error last;   /* what it says of the last one that it refused by a sentence */
-	struct pfs_get_start got;     /* the last ones that came */
+	struct pfs_attach attached;   /* the last ones that came */
+	struct pfs_get_start got;
 	struct pfs_put_start began;
 	struct pfs_get_transfer moved;
 } d;
@@ -99,32 +107,39 @@ static inline void die(bool keep)
 
 static inline int attach(int fd, struct pfs_attach *a)
 {
+	d.attached = *a;
+	if (a->guard_pid && d.no_guards)
+		return ESRCH;
 	if (d.buffer[fd])
 		munmap(d.buffer[fd], PFS_MIN_CALL_BUFFER);
-	d.life_of[fd] = d.life;
 	d.offered[0] = d.memory;
 	d.offered[1] = memory_file(PFS_MIN_CALL_BUFFER);
 	d.buffer[fd] = mmap(NULL, PFS_MIN_CALL_BUFFER, PROT_READ | PROT_WRITE, MAP_SHARED, d.offered[1], 0);
 	a->call_buffer_bytes = PFS_MIN_CALL_BUFFER;
 	a->session = d.life;
+	a->generation = d.resets;
 	a->segment_bytes = SEGMENT_BYTES;
 	a->segment_page_bytes = 4096;
 	a->world = a->classes = 1;
 	a->page_tokens = TOKENS;
 	a->share[0] = 0;
+	a->value_bytes[0] = VALUE - 96;
 	snprintf(a->socket_path, sizeof(a->socket_path), "%s", d.socket);
 	return 0;
 }
 
 static inline int segments(uint8_t *buffer, struct pfs_segments *q)
 {
-	struct pfs_range range = {.length = SEGMENT_BYTES, .slot_bytes = VALUE, .id = 3, .generation = d.generation};
+	struct pfs_range range = {.length = SEGMENT_BYTES / d.ranges, .slot_bytes = VALUE, .generation = d.generation};
 
-	q->count = q->capacity > 0 && q->first == 0;
-	q->total = 1;
+	q->count = 0;
+	q->total = d.ranges;
 	q->version = 1;
-	if (q->count)
-		memcpy(buffer + q->ranges_offset, &range, sizeof(range));
+	for (uint32_t i = q->first; i < d.ranges && q->count < q->capacity; i++) {
+		range.id = FIRST_RANGE + i;
+		range.offset = i * range.length;
+		memcpy(buffer + q->ranges_offset + q->count++ * sizeof(range), &range, sizeof(range));
+	}
 	return 0;
 }
 
@@ -134,7 +149,7 @@ static inline int acknowledge(const uint8_t *buffer, struct pfs_segments_ack *a)
 
 	a->accepted = 0;
 	for (uint32_t i = 0; i < a->count; i++)
-		a->accepted += acks[i].id == 3 && acks[i].generation == d.generation;
+		a->accepted += acks[i].id - FIRST_RANGE < d.ranges && acks[i].generation == d.generation;
 	d.acknowledged += a->accepted;
 	return a->accepted == a->count ? 0 : ESTALE;
 }
@@ -194,6 +209,8 @@ static inline int answer(int fd, unsigned long op, void *argument)
 	struct pfs_get_start *get = argument;
 
 	switch (op) {
+	case PFS_IOC_ATTACH:
+		return attach(fd, argument);
 	case PFS_IOC_SEGMENTS:
 		return segments(d.buffer[fd], argument);
 	case PFS_IOC_SEGMENTS_ACK:
@@ -228,6 +245,8 @@ static inline int answer(int fd, unsigned long op, void *argument)
 static inline size_t first_size(unsigned long op)
 {
 	switch (_IOC_NR(op)) {
+	case _IOC_NR(PFS_IOC_ATTACH):
+		return PFS_BYTES_ATTACH_1;
 	case _IOC_NR(PFS_IOC_PUT_START):
 		return PFS_BYTES_PUT_START_1;
 	case _IOC_NR(PFS_IOC_GET_START):
@@ -242,7 +261,7 @@ static inline size_t first_size(unsigned long op)
 /* The answer of a daemon that was built before structs grew: as many bytes as the number says come, and go back. */
 static inline int answer_old(int fd, unsigned long op, void *argument)
 {
-	static const unsigned long whole[] = {PFS_IOC_PUT_START, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER};
+	static const unsigned long whole[] = {PFS_IOC_ATTACH, PFS_IOC_PUT_START, PFS_IOC_GET_START, PFS_IOC_GET_TRANSFER};
 	size_t first = first_size(op);
 	unsigned char copy[1024] = {0};
 	int r = 0;
@@ -259,7 +278,7 @@ static inline int answer_old(int fd, unsigned long op, void *argument)
 		return EINVAL;
 	}
 	memcpy(copy, argument, first);
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < 4; i++)
 		if (_IOC_NR(whole[i]) == _IOC_NR(op))
 			r = answer(fd, whole[i], copy);
 	memcpy(argument, copy, first);
@@ -268,7 +287,7 @@ static inline int answer_old(int fd, unsigned long op, void *argument)
 
 static inline int answer_any(int fd, unsigned long op, void *argument)
 {
-	if (d.first_sizes)
+	if (d.first_sizes || (d.first_attach && _IOC_NR(op) == _IOC_NR(PFS_IOC_ATTACH)))
 		return answer_old(fd, op, argument);
 	d.seconds += first_size(op) > 0;
 	return answer(fd, op, argument);
@@ -283,17 +302,20 @@ int ioctl(int fd, unsigned long op, ...)
 	va_start(args, op);
 	void *argument = va_arg(args, void *);
 	va_end(args);
+	pthread_mutex_lock(&one_request);
 	if (op == d.deadly && d.deaths > 0) {
 		d.deaths--;
 		die(d.keep);
 		error = d.error;
-	} else if (d.life == 0 || (op != PFS_IOC_ATTACH && d.life_of[fd] != d.life)) {
+	} else if (d.life == 0 || (_IOC_NR(op) != _IOC_NR(PFS_IOC_ATTACH) && d.life_of[fd] != d.life)) {
 		error = d.lost;
 	} else if (op == d.failing) {
 		error = d.error;
 	} else {
-		error = op == PFS_IOC_ATTACH ? attach(fd, argument) : answer_any(fd, op, argument);
+		d.life_of[fd] = d.life; /* ATTACH is the first that comes */
+		error = answer_any(fd, op, argument);
 	}
+	pthread_mutex_unlock(&one_request);
 	errno = error;
 	return error ? -1 : 0;
 }
@@ -348,6 +370,7 @@ static inline int daemon_start(void **state)
 	d.memory = -1;
 	d.lost = ESTALE;
 	d.generation = 7;
+	d.ranges = 1;
 	new_memory();
 	return pthread_create(&d.thread, NULL, listening, NULL);
 }

@@ -262,7 +262,7 @@ static inline void *lazy_event_handle(struct gpu_event *event)
 	return event;
 }
 
-static inline int lazy_register(struct backend *b, uint64_t address, uint64_t bytes, bool *read_only, bool *foreign)
+static inline int lazy_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	int r;
 

@@ -54,7 +54,7 @@ static void places(void **state)
 {
 	assert_int_equal(sizeof(struct pfs_call), 32);
 	assert_int_equal(offsetof(struct pfs_call, seq), 8);
-	assert_int_equal(sizeof(struct pfs_attach), 336);
+	assert_int_equal(sizeof(struct pfs_attach), 472);
 	assert_int_equal(offsetof(struct pfs_attach, state_mask), 228);
 	assert_int_equal(sizeof(struct pfs_range), 48);
 	assert_int_equal(sizeof(struct pfs_put_group), 64);
@@ -91,6 +91,8 @@ static void places(void **state)
 	assert_int_equal(_IOC_NR(PFS_IOC_RESET), 23);
 	assert_int_equal(sizeof(struct pfs_welcome), 128);
 	/* where the second version of a struct begins */
+	assert_int_equal(offsetof(struct pfs_attach, guard_pid), PFS_BYTES_ATTACH_1);
+	assert_int_equal(offsetof(struct pfs_attach, value_bytes), 344);
 	assert_int_equal(offsetof(struct pfs_put_start, ticket), PFS_BYTES_PUT_START_1);
 	assert_int_equal(sizeof(struct pfs_put_start), 120);
 	assert_int_equal(offsetof(struct pfs_get_start, candidates_offset), PFS_BYTES_GET_START_1);

@@ -436,9 +436,9 @@ static void a_process_that_ends_is_settled(void **state)
 	b = world_session(&f, 2, 6, 51);
 	assert_int_equal(put_chain(a, 1, 7, 0, 10, KV, 0, &result), 0);
 	assert_int_equal(put_chain(b, 1, 8, 0, 20, KV, 0, &result), 0);
-	given[0] = (struct adopt_session){ session_number(a), watched_child(&first) };
-	given[1] = (struct adopt_session){ session_number(b), watched_child(&second) };
-	given[2] = (struct adopt_session){ 4711, watched_child(&third) }; /* that no seat names */
+	given[0] = (struct adopt_session){ session_number(a), watched_child(&first), -1 };
+	given[1] = (struct adopt_session){ session_number(b), watched_child(&second), -1 };
+	given[2] = (struct adopt_session){ 4711, watched_child(&third), -1 }; /* that no seat names */
 	struct adoption adoption = world_adoption(&f, NULL);
 
 	adoption.sessions = given;
@@ -470,6 +470,59 @@ static void a_process_that_ends_is_settled(void **state)
 	world_session_end(&t);
 	world_session_end(&a);
 	world_session_end(&b);
+	fixture_close(&heir.f);
+	fixture_close(&f);
+}
+
+/* A client's guard goes on writing after it: what is kept for them is free with the second end, whichever that is. */
+static void a_guard_is_waited_for_too(void **state)
+{
+	struct adopt_session given[3], watch[4];
+	struct session *s[3];
+	struct fixture f;
+	struct heir heir;
+	pid_t client[3], guard[3];
+
+	(void)state;
+	world_open(&f, CLASS_KV, 1, MEMORY, 32 * MIB);
+	for (uint32_t i = 0; i < 3; i++) {
+		s[i] = world_session(&f, (uint8_t)(i + 1), 5 + i, 50 + i);
+		assert_int_equal(put_chain(s[i], 1, 7 + i, 0, 10 * (i + 1), KV, 0, &result), 0);
+		given[i] = (struct adopt_session){ session_number(s[i]), watched_child(&client[i]), watched_child(&guard[i]) };
+	}
+	struct adoption adoption = world_adoption(&f, NULL);
+
+	adoption.sessions = given;
+	adoption.session_count = 3;
+	end_child(client[0]);
+	end_child(guard[1]);
+	end_child(client[2]);
+	end_child(guard[2]);
+	world_adopt(&heir, &adoption, MEMORY);
+	assert_int_equal(heir.error, 0);
+	assert_int_equal(heir.report.kept_slots, 60);
+	assert_int_equal(fixture_report(&heir.f).stats.slots_owed, 30);
+	assert_int_equal(remnants_watch(heir.f.space, watch, 4), 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(watch[i].number, session_number(s[i]));
+		assert_int_equal(watch[i].pidfd, given[i].pidfd);
+		assert_int_equal(watch[i].guard_fd, given[i].guard_fd);
+		assert_true(host_process_awaited(heir.f.host, watch[i].number));
+	}
+	assert_false(host_process_awaited(heir.f.host, session_number(s[2])));
+	host_client_gone(heir.f.host, session_number(s[0]));
+	host_guard_gone(heir.f.host, session_number(s[1]));
+	assert_int_equal(fixture_report(&heir.f).stats.slots_owed, 30);
+	host_process_gone(heir.f.host, session_number(s[0]));
+	assert_int_equal(fixture_report(&heir.f).stats.slots_owed, 20);
+	host_process_gone(heir.f.host, session_number(s[1]));
+	assert_nothing_kept(&heir, 0);
+	end_child(guard[0]);
+	end_child(client[1]);
+	for (uint32_t i = 0; i < 3; i++)
+		world_session_end(&s[i]);
+	for (uint32_t i = 0; i < 2; i++)
+		adopt_session_end(&watch[i]);
 	fixture_close(&heir.f);
 	fixture_close(&f);
 }
@@ -573,7 +626,7 @@ static void the_crowd_waits_for_all_of_its_processes(void **state)
 		assert_int_equal(put_chain(s[i], 1, 100 + i, 0, 2, KV, 0, &result), 0);
 	}
 	for (uint32_t i = 0; i < 3; i++)
-		given[i] = (struct adopt_session){ session_number(s[63 + i]), watched_child(&pid[i]) };
+		given[i] = (struct adopt_session){ session_number(s[63 + i]), watched_child(&pid[i]), -1 };
 	struct adoption adoption = world_adoption(&f, NULL);
 
 	adoption.sessions = given;
@@ -923,6 +976,7 @@ int main(void)
 		cmocka_unit_test(slots_of_an_open_put_are_not_given_before_it_is_settled),
 		cmocka_unit_test(a_get_plan_keeps_its_slots_until_it_is_settled),
 		cmocka_unit_test(a_process_that_ends_is_settled),
+		cmocka_unit_test(a_guard_is_waited_for_too),
 		cmocka_unit_test(the_close_of_the_old_file_lets_values_go),
 		cmocka_unit_test(a_slot_of_two_waits_for_both_and_a_second_death_changes_nothing),
 		cmocka_unit_test(the_crowd_waits_for_all_of_its_processes),

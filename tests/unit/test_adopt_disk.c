@@ -100,7 +100,7 @@ static void make(void)
 static void adopt(int pidfd, struct adopt_report *report)
 {
 	struct space_access access = { 0, 0, 0700 };
-	struct adopt_session session = { .number = atomic_load(&journal->session), .pidfd = pidfd };
+	struct adopt_session session = { .number = atomic_load(&journal->session), .pidfd = pidfd, .guard_fd = -1 };
 	struct adoption adoption = {
 		.name = "test", .serial = 1, .layout = layout(), .access = &access,
 		.segment_fd = dup(kept_segment), .tables_fd = dup(kept_tables), .sessions = &session, .session_count = 1,
@@ -707,7 +707,7 @@ static void test_no_lock(void **state)
 		fail_msg("host: %s", why.text);
 	assert_null(w->f.host->disk);
 	assert_non_null(strstr(w->f.host->disk_text, "has not ended in 2 s"));
-	struct adopt_session session = { .number = atomic_load(&journal->session), .pidfd = dup(pidfd) };
+	struct adopt_session session = { .number = atomic_load(&journal->session), .pidfd = dup(pidfd), .guard_fd = -1 };
 	struct adoption adoption = {
 		.name = "test", .serial = 1, .layout = layout(), .access = &access,
 		.segment_fd = dup(kept_segment), .tables_fd = dup(kept_tables), .sessions = &session, .session_count = 1,

@@ -8,7 +8,7 @@ static unsigned mappings(const struct pfs_session *s)
 {
 	unsigned n = 0;
 
-	for (const struct mapping *m = s->mappings; m; m = m->next)
+	for (const struct pfs_segment *m = s->mappings; m; m = m->next)
 		n++;
 	return n;
 }
@@ -68,6 +68,62 @@ static void estale_of_a_served_connection_is_no_loss(void **state)
 	assert_int_equal(pfs_segments_ack(s, &ack, 1, &accepted), -ESTALE);
 	assert_int_equal(accepted, 0);
 	assert_int_equal(info_of(s).reattached, 0);
+	pfs_close(&s);
+}
+
+static int open_guarded(uint32_t guard, struct pfs_session **ret)
+{
+	struct pfs_options o;
+
+	pfs_options_init(&o);
+	o.rank = 0;
+	o.call_buffer_bytes = PFS_MIN_CALL_BUFFER;
+	o.deadline_ms = 300;
+	o.log = keep_line;
+	o.guard_pid = guard;
+	lines = 0;
+	return pfs_open(d.folder, &o, ret);
+}
+
+/* One that is gone by then is left out, for good: its number may be another process's later. At the opening it is the engine's mistake. */
+static void a_guard_is_named_at_each_attaching(void **state)
+{
+	struct pfs_session *s;
+
+	d.no_guards = true;
+	assert_int_equal(open_guarded(4711, &s), -ESRCH);
+	d.no_guards = false;
+	assert_int_equal(open_guarded(4711, &s), 0);
+	assert_int_equal(d.attached.guard_pid, 4711);
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 1);
+	assert_int_equal(d.attached.guard_pid, 4711);
+	assert_null(strstr(line, "guard"));
+	d.no_guards = true;
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 2);
+	assert_int_equal(d.attached.guard_pid, 0);
+	assert_int_equal(lines, 2);
+	assert_non_null(strstr(line, "; 0 plans lost; the guard process 4711 is gone"));
+	d.no_guards = false;
+	die(true);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(info_of(s).reattached, 3);
+	assert_int_equal(d.attached.guard_pid, 0);
+	assert_null(strstr(line, "guard"));
+	pfs_close(&s);
+}
+
+static void a_guard_is_more_than_an_older_daemon_knows(void **state)
+{
+	struct pfs_session *s;
+
+	d.first_sizes = true;
+	assert_int_equal(open_guarded(4711, &s), -EOPNOTSUPP);
+	assert_int_equal(d.attached.call.size, 0); /* without its guard it does not attach */
+	assert_int_equal(open_guarded(0, &s), 0);
 	pfs_close(&s);
 }
 
@@ -290,6 +346,110 @@ static void a_get_plan_stays_readable_until_its_release(void **state)
 	pfs_close(&s);
 }
 
+static struct pfs_segment_info segment_of(const struct pfs_segment *segment)
+{
+	struct pfs_segment_info info;
+
+	assert_int_equal(pfs_segment_info(segment, &info), 0);
+	return info;
+}
+
+static void what_is_held_stays_mapped_under_its_number(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	struct pfs_segment *first, *again, *second;
+	struct pfs_transfer_result plan;
+	uint64_t number;
+
+	assert_int_equal(pfs_segment_hold(s, &first), 0);
+	number = segment_of(first).number;
+	assert_ptr_equal(segment_of(first).address, info_of(s).segment);
+	assert_int_equal(segment_of(first).bytes, SEGMENT_BYTES);
+	assert_true(!segment_of(first).unused && !segment_of(first).read_only);
+	assert_int_equal(fetch(s, look_up(s), &plan), 0);
+	die(true); /* the same memory is the same mapping */
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(pfs_segment_hold(s, &again), 0);
+	assert_int_equal(segment_of(again).number, number);
+	pfs_segment_let_go(&again);
+	assert_null(again);
+	pfs_segment_let_go(&again);
+	die(false);
+	assert_int_equal(probe(s), 0);
+	assert_int_equal(pfs_segment_hold(s, &second), 0);
+	assert_true(segment_of(second).number > number && segment_of(second).address != segment_of(first).address);
+	assert_false(segment_of(first).unused); /* a plan is left */
+	assert_int_equal(pfs_release(s, &plan.plan, 1, NULL), 0);
+	assert_true(segment_of(first).unused && !segment_of(second).unused);
+	assert_int_equal(*(uint8_t *)segment_of(first).address, 1);
+	assert_int_equal(mappings(s), 2);
+	pfs_segment_let_go(&first);
+	assert_int_equal(mappings(s), 1);
+	pfs_segment_let_go(&second);
+	assert_true(is_mapped(info_of(s).segment)); /* the session has it still */
+	pfs_close(&s);
+}
+
+static void what_is_held_outlives_its_session(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	const uint8_t *at = info_of(s).segment;
+	struct pfs_segment *held, *other;
+	uint64_t number;
+
+	assert_int_equal(pfs_segment_hold(s, &held), 0);
+	assert_int_equal(pfs_segment_hold(s, &other), 0);
+	number = segment_of(held).number;
+	pfs_close(&s);
+	assert_true(segment_of(held).unused);
+	assert_int_equal(*at, 1);
+	s = session_open(true); /* of the same memory: a mapping of its own, for it has acknowledged nothing yet */
+	assert_true(info_of(s).segment != at);
+	pfs_segment_let_go(&held);
+	assert_true(is_mapped(at));
+	pfs_segment_let_go(&other);
+	assert_false(is_mapped(at));
+	assert_int_equal(mappings(s), 1);
+	assert_int_equal(pfs_segment_hold(s, &held), 0);
+	assert_true(segment_of(held).number > number);
+	pfs_close(&s);
+	pfs_segment_let_go(&held);
+}
+
+#define TURNS 300u
+
+static void *hold_and_let_go(void *context)
+{
+	for (unsigned i = 0; i < TURNS; i++) {
+		struct pfs_segment *held;
+
+		pfs_segment_hold(context, &held);
+		if (*(volatile uint8_t *)segment_of(held).address == 0)
+			abort();
+		pfs_segment_let_go(&held);
+	}
+	return NULL;
+}
+
+/* Mappings come and go with connections meanwhile. */
+static void holds_of_several_threads(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	pthread_t threads[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hold_and_let_go, s), 0);
+	for (unsigned i = 0; i < 30; i++) {
+		die(i % 3 == 0);
+		assert_int_equal(probe(s), 0);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(mappings(s), 1);
+	assert_int_equal(info_of(s).remapped, 20);
+	pfs_close(&s);
+}
+
 static void what_a_living_daemon_gave_up_is_not_trusted(void **state)
 {
 	struct pfs_session *s = session_open(true);
@@ -366,6 +526,8 @@ int main(void)
 		with_daemon(every_errno_of_a_loss_attaches_anew),
 		with_daemon(eio_is_a_loss_when_the_next_word_says_so),
 		with_daemon(estale_of_a_served_connection_is_no_loss),
+		with_daemon(a_guard_is_named_at_each_attaching),
+		with_daemon(a_guard_is_more_than_an_older_daemon_knows),
 		with_daemon(a_request_that_the_daemon_dies_of_is_given_up),
 		with_daemon(nobody_serves_for_a_while),
 		with_daemon(a_wait_for_the_call_buffer_ends_with_the_connection),
@@ -374,6 +536,9 @@ int main(void)
 		with_daemon(handles_deliver_nothing),
 		with_daemon(the_same_memory_keeps_its_address),
 		with_daemon(a_get_plan_stays_readable_until_its_release),
+		with_daemon(what_is_held_stays_mapped_under_its_number),
+		with_daemon(what_is_held_outlives_its_session),
+		with_daemon(holds_of_several_threads),
 		with_daemon(what_a_living_daemon_gave_up_is_not_trusted),
 		with_daemon(a_key_area_keeps_the_call_buffer_alone),
 		with_daemon(an_engine_acknowledges_new_memory_alone),

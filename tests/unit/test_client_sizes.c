@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libprefixfs and a daemon that was built before PUT_START, GET_START and GET_TRANSFER grew: it is asked as it knows them, by a number with
- * the first size, and what it cannot do is refused here.
+ * libprefixfs and a daemon that was built before ATTACH, PUT_START, GET_START and GET_TRANSFER grew: it is asked as it knows them, by a number
+ * with the first size, and what it cannot do is refused here.
  */
 #include "tests/unit/client_world.h"
 
@@ -26,7 +26,7 @@ static void assert_unsupported(int r)
 	assert_non_null(strstr(text, "the daemon was built before what is asked for"));
 }
 
-/* All that there was before works, and it takes one refusal to know. */
+/* All that there was before works, and it takes one refusal of each operation to know. */
 static void an_older_daemon_is_asked_as_it_knows(void **state)
 {
 	struct pfs_transfer_result got;
@@ -36,8 +36,10 @@ static void an_older_daemon_is_asked_as_it_knows(void **state)
 
 	d.first_sizes = true;
 	s = session_open(true);
-	plan = put(s);
 	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.attached.call.size, PFS_BYTES_ATTACH_1);
+	plan = put(s);
+	assert_int_equal(d.refused, 2);
 	assert_int_equal(d.began.call.size, PFS_BYTES_PUT_START_1);
 	assert_int_equal(pfs_put_commit(s, plan, 0, 0, NULL, &outcome), 0);
 	assert_int_equal(outcome.outcome, PFS_GROUP_COMMITTED);
@@ -49,7 +51,7 @@ static void an_older_daemon_is_asked_as_it_knows(void **state)
 	}
 	assert_int_equal(d.got.call.size, PFS_BYTES_GET_START_1);
 	assert_int_equal(d.moved.call.size, PFS_BYTES_GET_TRANSFER_1);
-	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.refused, 4);
 	assert_int_equal(info_of(s).interval, 0); /* so no ladder */
 	assert_int_equal(info_of(s).reattached, 0);
 	pfs_close(&s);
@@ -82,7 +84,7 @@ static void what_it_cannot_do_is_refused(void **state)
 	assert_int_equal(pfs_get_transfer(s, &transfer, &got), 0);
 	assert_int_equal(pfs_get_confirm(s, TICKET, 0, 0, 0, &restored), -EOPNOTSUPP);
 	assert_int_equal(restored, 9);
-	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.refused, 4);
 	assert_int_equal(d.began.plan, 0); /* it never came so far */
 	pfs_close(&s);
 }
@@ -95,7 +97,7 @@ static void another_version_takes_its_place(void **state)
 	d.first_sizes = true;
 	s = session_open(true);
 	look_up(s);
-	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.refused, 2);
 	d.first_sizes = false;
 	die(true);
 	assert_int_equal(put_under(s, TICKET), 0);
@@ -103,14 +105,60 @@ static void another_version_takes_its_place(void **state)
 	look_up(s);
 	assert_int_equal(d.got.call.size, sizeof(struct pfs_get_start));
 	assert_int_equal(info_of(s).interval, 8192);
-	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.attached.call.size, sizeof(struct pfs_attach));
+	assert_int_equal(d.refused, 2);
 	d.first_sizes = true;
 	die(true);
 	look_up(s);
-	assert_int_equal(d.refused, 2);
+	assert_int_equal(d.refused, 4);
 	assert_int_equal(info_of(s).interval, 0);
 	assert_unsupported(put_under(s, TICKET));
 	assert_int_equal(info_of(s).reattached, 2);
+	pfs_close(&s);
+}
+
+/* What one operation lacks says nothing of the others: they grew at other times. */
+static void each_operation_is_found_out_for_itself(void **state)
+{
+	struct pfs_session *s;
+
+	d.first_attach = true;
+	s = session_open(true);
+	assert_int_equal(d.refused, 1);
+	assert_int_equal(d.attached.call.size, PFS_BYTES_ATTACH_1);
+	assert_int_equal(put_under(s, TICKET), 0);
+	assert_int_equal(d.began.call.size, sizeof(struct pfs_put_start));
+	assert_int_equal(d.refused, 1);
+	pfs_close(&s);
+}
+
+/* Bytes of a value come with ATTACH; an older daemon does not tell. */
+static void bytes_of_a_value_are_what_attach_said(void **state)
+{
+	struct pfs_session *s = session_open(true);
+	struct pfs_options o;
+	uint64_t bytes = 9;
+
+	assert_int_equal(pfs_value_bytes(s, 1, &bytes), -EINVAL);
+	assert_int_equal(pfs_value_bytes(s, UINT32_MAX, &bytes), -EINVAL);
+	assert_int_equal(bytes, 9);
+	assert_int_equal(pfs_value_bytes(s, 0, &bytes), 0);
+	assert_int_equal(bytes, VALUE - 96);
+	d.first_sizes = true;
+	die(true);
+	assert_int_equal(pfs_value_bytes(s, 0, &bytes), 0); /* nobody is asked */
+	assert_int_equal(bytes, VALUE - 96);
+	look_up(s);
+	assert_int_equal(info_of(s).reattached, 1);
+	assert_int_equal(pfs_value_bytes(s, 0, &bytes), 0);
+	assert_int_equal(bytes, 0);
+	pfs_close(&s);
+	pfs_options_init(&o);
+	o.call_buffer_bytes = PFS_MIN_CALL_BUFFER;
+	assert_int_equal(pfs_open(d.folder, &o, &s), 0);
+	bytes = 9;
+	assert_int_equal(pfs_value_bytes(s, 0, &bytes), -EINVAL);
+	assert_int_equal(bytes, 9);
 	pfs_close(&s);
 }
 
@@ -125,11 +173,11 @@ static void another_refusal_is_no_reason(void **state)
 	d.error = EINVAL;
 	assert_int_equal(pfs_get_start(s, &get, &found), -EINVAL);
 	d.failing = 0;
-	assert_int_equal(d.seconds, 0);
+	assert_int_equal(d.seconds, 1); /* ATTACH */
 	look_up(s);
-	assert_int_equal(d.seconds, 1);
-	assert_int_equal(put_under(s, TICKET), 0);
 	assert_int_equal(d.seconds, 2);
+	assert_int_equal(put_under(s, TICKET), 0);
+	assert_int_equal(d.seconds, 3);
 	pfs_close(&s);
 }
 
@@ -167,6 +215,8 @@ int main(void)
 		with_daemon(an_older_daemon_is_asked_as_it_knows),
 		with_daemon(what_it_cannot_do_is_refused),
 		with_daemon(another_version_takes_its_place),
+		with_daemon(each_operation_is_found_out_for_itself),
+		with_daemon(bytes_of_a_value_are_what_attach_said),
 		with_daemon(another_refusal_is_no_reason),
 		with_daemon(who_lacks_ranges_comes_again),
 	};

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -247,6 +248,33 @@ static int teardown(void **state)
 
 /* ---- the tests ------------------------------------------------------------------------------------------------------- */
 
+/* As in a container: nobody mounted fusectl. */
+static void test_the_connection_can_be_ended_where_fusectl_is_mounted_nowhere(void **state)
+{
+	pid_t hidden;
+	int status;
+
+	start_server(true);
+	start_stat("slow");
+	expect_said('h');
+	hidden = fork();
+	assert_true(hidden >= 0);
+	if (hidden == 0) {
+		int fd;
+
+		if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+			_exit(2);
+		while (umount2("/sys/fs/fuse/connections", MNT_DETACH) == 0) {
+		}
+		fd = mount_open_abort(device);
+		mount_abort(fd);
+		_exit(fd >= 0 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(hidden, &status, 0), hidden);
+	assert_int_equal(status, 0);
+	assert_int_equal(end_of_client(), ECONNABORTED);
+}
+
 static void test_a_request_that_was_read_is_answered(void **state)
 {
 	start_server(true);
@@ -348,6 +376,7 @@ static const char *lacking(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_the_connection_can_be_ended_where_fusectl_is_mounted_nowhere, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_request_that_was_read_is_answered, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_request_that_nobody_read_is_answered, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_two_deaths, setup, teardown),

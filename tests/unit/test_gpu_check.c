@@ -142,6 +142,35 @@ static void ranges(void **state)
 	BAD((g.copy.parts = parts, g.copy.part_count = 2), ERANGE, "part 1 is 2 planes from 4294967295 on, the pool has 2");
 }
 
+/* Parts may name planes again, but tables of all their pieces have to be made. */
+static void parts_without_end(void **state)
+{
+	static struct pfs_gpu_plane planes[PFS_GPU_MAX_PLANES];
+	static struct pfs_gpu_part parts[257];
+	static uint32_t pages[16];
+	uint64_t value = 1ull << 40;
+	struct pfs_gpu_pool pool = {.planes = planes, .plane_count = PFS_GPU_MAX_PLANES, .page_limit = 1, .pages_per_value = 16,
+		.value_tokens = 32};
+	struct pfs_gpu_copy copy = {.pool = &pool, .values = &value, .pages = pages, .count = 1, .parts = parts, .part_count = 16};
+
+	for (uint32_t i = 0; i < PFS_GPU_MAX_PLANES; i++)
+		planes[i] = (struct pfs_gpu_plane){.base = 1ull << 36, .stride = 4096, .bytes = 65536};
+	for (uint32_t i = 0; i < 257; i++)
+		parts[i] = (struct pfs_gpu_part){0, PFS_GPU_MAX_PLANES};
+	assert_int_equal(check_copy(&copy), 0);
+	copy.part_count = 17;
+	assert_int_equal(check_copy(&copy), -E2BIG);
+	assert_string_equal(gpu_said(), "parts 0..16 have 1114112 pieces of a value, at most 1048576 are possible");
+	copy.part_count = 16;
+	copy.token_to = 31;
+	assert_int_equal(check_copy(&copy), 0);
+	planes[PFS_GPU_MAX_PLANES - 1].blocks = 2;
+	assert_int_equal(check_copy(&copy), -E2BIG);
+	assert_string_equal(gpu_said(), "parts 0..15 have 1048832 pieces of a value, at most 1048576 are possible");
+	copy.token_to = 0;
+	assert_int_equal(check_copy(&copy), 0);
+}
+
 /* Pools and values beyond 4 GiB and 2^31 pieces: the last byte is where it belongs. */
 static void beyond_four_gib(void **state)
 {
@@ -171,6 +200,7 @@ int main(void)
 		cmocka_unit_test(pools),
 		cmocka_unit_test(lists),
 		cmocka_unit_test(ranges),
+		cmocka_unit_test(parts_without_end),
 		cmocka_unit_test(beyond_four_gib),
 	};
 

@@ -157,6 +157,18 @@ static void places(void **state)
 
 /* ---- registrations ---------------------------------------------------------------------------------------------------- */
 
+/* One piece less. 1: nobody is left, and it is forgotten. */
+static int drop(struct registry *registry, uint64_t begin, uint64_t bytes, uint64_t generation, bool unmapping)
+{
+	struct piece piece = {.begin = begin, .bytes = bytes, .generation = generation};
+	int r = registry_drop(registry, &piece, 1, unmapping);
+
+	if (r || !piece.last)
+		return r;
+	registry_forget(registry, piece.last);
+	return 1;
+}
+
 static void registrations(void **state)
 {
 	struct registration *a, *b, *c;
@@ -184,19 +196,113 @@ static void registrations(void **state)
 	assert_int_equal(spans_end(&spans, 0x110000, &at), 0x111000);
 	assert_int_equal(spans_end(&spans, 0x10ffff, &at), 0x110000);
 	assert_int_equal(registry_want(&registry, 0x100000, 0x10000, 2, &c), -EBUSY);
-	assert_int_equal(registry_drop(&registry, 0x110000, 0x1000, 1, &c), -EBUSY);
+	assert_int_equal(drop(&registry, 0x110000, 0x1000, 1, false), -EBUSY);
 	registry_release(&registry, &spans);
 	assert_int_equal(registry_want(&registry, 0x100000, 0x10000, 2, &c), REGISTRY_ANEW);
 	registry_settle(&registry, c, false, false, false);
-	assert_int_equal(registry_drop(&registry, 0x100000, 0x10000, 1, &c), -ESTALE);
-	assert_int_equal(registry_drop(&registry, 0x100000, 0x10000, 2, &c), 1);
-	registry_forget(&registry, c);
-	assert_int_equal(registry_drop(&registry, 0x100000, 0x10000, 2, &c), -ENOENT);
+	assert_int_equal(drop(&registry, 0x100000, 0x10000, 1, false), -ESTALE);
+	assert_int_equal(drop(&registry, 0x100000, 0x10000, 2, false), 1);
+	assert_int_equal(drop(&registry, 0x100000, 0x10000, 2, false), -ENOENT);
 	values[0] = 0x120000;
 	assert_int_equal(registry_claim(&registry, values, 1, 1, false, &spans), -EFAULT);
 	assert_string_equal(gpu_said(), "value 0: the memory at 0x120000 is not registered");
 	registry_forget(&registry, registry_any(&registry));
 	assert_null(registry_any(&registry));
+	registry_deinit(&registry);
+}
+
+/* Three pieces, of 0x1000 bytes from 0x100000 on, in generation 5. */
+static void three_pieces(struct registry *registry, struct piece pieces[3])
+{
+	struct registration *made;
+
+	registry_init(registry);
+	for (unsigned i = 0; i < 3; i++) {
+		pieces[i] = (struct piece){.begin = 0x100000 + 0x1000 * i, .bytes = 0x1000, .generation = 5};
+		assert_int_equal(registry_want(registry, pieces[i].begin, 0x1000, 5, &made), REGISTRY_NEW);
+		registry_settle(registry, made, false, false, false);
+	}
+}
+
+static void assert_counts(struct registry *registry, uint32_t count)
+{
+	uint32_t registrations;
+	uint64_t bytes;
+
+	registry_counts(registry, &registrations, &bytes);
+	assert_true(registrations == count && bytes == count * 0x1000);
+	for (uint32_t i = 0; i < count; i++)
+		assert_false(registry->sorted[i]->busy);
+}
+
+/* Of pieces of which one cannot go, none goes. */
+static void dropped_all_or_none(void **state)
+{
+	struct piece pieces[3];
+	struct registration *held;
+	struct registry registry;
+	struct spans spans;
+	uint64_t value = 0x102000;
+
+	three_pieces(&registry, pieces);
+	assert_int_equal(registry_claim(&registry, &value, 1, 1, false, &spans), 0);
+	assert_int_equal(registry_drop(&registry, pieces, 3, false), -EBUSY);
+	assert_string_equal(gpu_said(), "1 copies use the memory at 0x102000");
+	assert_counts(&registry, 3);
+	assert_int_equal(registry_want(&registry, 0x102000, 0x1000, 5, &held), REGISTRY_HELD);
+	assert_int_equal(registry_drop(&registry, pieces, 3, true), -EBUSY); /* its memory would go, whoever else holds it */
+	assert_counts(&registry, 3);
+	registry_release(&registry, &spans);
+	pieces[2].generation = 6;
+	assert_int_equal(registry_drop(&registry, pieces, 3, false), -ESTALE);
+	pieces[2].begin += 0x1000;
+	assert_int_equal(registry_drop(&registry, pieces, 3, false), -ENOENT);
+	assert_counts(&registry, 3);
+	pieces[2] = (struct piece){.begin = 0x102000, .bytes = 0x1000, .generation = 5};
+	assert_int_equal(registry_drop(&registry, pieces, 3, false), 0);
+	assert_true(pieces[0].last && pieces[1].last && !pieces[2].last); /* another one holds the third */
+	assert_int_equal(pieces[1].last->begin, 0x101000);
+	registry_forget(&registry, pieces[0].last);
+	registry_forget(&registry, pieces[1].last);
+	assert_counts(&registry, 1);
+	pieces[2].generation = 6;
+	assert_int_equal(registry_drop(&registry, pieces, 3, true), 0); /* two are gone, and one is another's */
+	assert_true(!pieces[0].last && !pieces[1].last && !pieces[2].last);
+	assert_int_equal(drop(&registry, 0x102000, 0x1000, 5, true), 1);
+	registry_deinit(&registry);
+}
+
+struct forgetting {
+	struct registry *registry;
+	struct registration *registration;
+};
+
+static void *forget(void *context)
+{
+	struct forgetting *f = context;
+
+	registry_forget(f->registry, f->registration);
+	return NULL;
+}
+
+/* Whoever drops what another thread is about to have unregistered waits, and finds nothing. */
+static void dropped_while_it_goes(void **state)
+{
+	struct piece pieces[3], same[3];
+	struct registry registry;
+	struct forgetting f = {.registry = &registry};
+	pthread_t thread;
+
+	three_pieces(&registry, pieces);
+	memcpy(same, pieces, sizeof(same));
+	assert_int_equal(registry_drop(&registry, &pieces[2], 1, false), 0);
+	f.registration = pieces[2].last;
+	assert_int_equal(pthread_create(&thread, NULL, forget, &f), 0);
+	assert_int_equal(registry_drop(&registry, same, 3, false), -ENOENT);
+	pthread_join(thread, NULL);
+	assert_counts(&registry, 2);
+	assert_int_equal(drop(&registry, 0x100000, 0x1000, 5, false), 1);
+	assert_int_equal(drop(&registry, 0x101000, 0x1000, 5, false), 1);
 	registry_deinit(&registry);
 }
 
@@ -237,6 +343,8 @@ int main(void)
 		cmocka_unit_test(limits),
 		cmocka_unit_test(places),
 		cmocka_unit_test(registrations),
+		cmocka_unit_test(dropped_all_or_none),
+		cmocka_unit_test(dropped_while_it_goes),
 		cmocka_unit_test(choices),
 	};
 	const char *seed = getenv("SEED");

@@ -10,11 +10,15 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/work.h"
 #include "tests/unit/gpu_world.h"
@@ -263,7 +267,7 @@ static void parts_and_info(void **state)
 static void large_registrations(void **state)
 {
 	uint64_t bytes = PFS_GPU_REGISTER_BYTES + (2 << 20);
-	uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *memory = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct pfs_gpu_info info;
 
 	assert_true(memory != MAP_FAILED);
@@ -284,6 +288,145 @@ static void large_registrations(void **state)
 	assert_int_equal(pfs_gpu_register(gpu, memory, 0, 3), -EINVAL);
 	assert_int_equal(pfs_gpu_register(gpu, memory + 1, 4096, 3), -EINVAL);
 	munmap(memory, bytes);
+}
+
+static void says(const char *wanted)
+{
+	char why[200];
+
+	pfs_gpu_last_error(why, sizeof(why));
+	assert_string_equal(why, wanted);
+}
+
+/* What no process can have is refused before a list of its pieces is made, which would be longer than memory. */
+static void absurd_registrations(void **state)
+{
+	void *page = (void *)4096;
+	struct pfs_gpu_info info;
+
+	assert_int_equal(pfs_gpu_register(gpu, page, 1ull << 62, 1), -EINVAL);
+	says("a range at 0x1000 has 4611686018427387904 bytes, at most 140737488355328 are possible");
+	assert_int_equal(pfs_gpu_register(gpu, page, UINT64_MAX - 4095, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_unregister(gpu, page, 1ull << 62, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_unregister(gpu, page, UINT64_MAX - 8191, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 0);
+}
+
+/* As a GPU refuses it: so tests on this backend find what would fail there. */
+static void memory_that_is_not_there(void **state)
+{
+	uint8_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pfs_gpu_info info;
+	char why[200];
+
+	assert_true(memory != MAP_FAILED);
+	munmap(memory + 4096, 4096);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 8192, 1), -EIO);
+	snprintf(why, sizeof(why), "registering 8192 bytes at 0x%llx: Cannot allocate memory", (unsigned long long)(uintptr_t)memory);
+	says(why);
+	assert_int_equal(pfs_gpu_register(gpu, NULL, 4096, 1), -EIO);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 0);
+	munmap(memory, 4096);
+}
+
+/* That memory cannot be written is found out where it is registered, not by a gather that dies of it. */
+static void read_only_memory(void **state)
+{
+	uint8_t *memory = mmap(NULL, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0), device[4096];
+	uint64_t value = (uintptr_t)memory;
+	struct pfs_gpu_plane plane = {.base = (uintptr_t)device, .stride = 4096, .bytes = 4096};
+	struct pfs_gpu_pool pool = {.planes = &plane, .plane_count = 1, .page_limit = 1};
+	struct pfs_gpu_copy c = {.pool = &pool, .pages = (uint32_t[]){0}, .values = &value, .count = 1};
+	struct pfs_gpu_op *op;
+
+	assert_true(memory != MAP_FAILED);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 4096, 1), 0);
+	assert_int_equal(pfs_gpu_gather(gpu, &c, &op), -EROFS);
+	memset(device, 0x5a, sizeof(device));
+	assert_int_equal(pfs_gpu_scatter(gpu, &c, &op), 0);
+	assert_int_equal(pfs_gpu_wait(op, 0), 0);
+	pfs_gpu_end(&op);
+	assert_int_equal(device[0], 0);
+	assert_int_equal(device[4095], 0);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, 4096, 1), 0);
+	munmap(memory, 4096);
+}
+
+/* A child has neither the threads nor the locks: it is told so, and what it does changes nothing for its parent. */
+static void in_a_child(void **state)
+{
+	uint8_t *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), device[4096];
+	uint64_t value = (uintptr_t)memory;
+	struct pfs_gpu_plane plane = {.base = (uintptr_t)device, .stride = 4096, .bytes = 4096};
+	struct pfs_gpu_pool pool = {.planes = &plane, .plane_count = 1, .page_limit = 1};
+	struct pfs_gpu_copy c = {.pool = &pool, .pages = (uint32_t[]){0}, .values = &value, .count = 1};
+	struct pfs_gpu_op *op, *other;
+	struct pfs_gpu_info info;
+	void *event;
+	int status;
+	pid_t pid;
+
+	memset(memory, 0x5a, 4096);
+	assert_int_equal(pfs_gpu_register(gpu, memory, 4096, 1), 0);
+	assert_int_equal(pfs_gpu_scatter(gpu, &c, &op), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct pfs_gpu *mine = gpu;
+		char why[200], wanted[200];
+		int bad = pfs_gpu_scatter(gpu, &c, &other) != -EPERM;
+
+		pfs_gpu_last_error(why, sizeof(why));
+		snprintf(wanted, sizeof(wanted), "process %d opened the device, and this is %d: it does not survive fork(2)", getppid(), getpid());
+		bad |= strcmp(why, wanted) != 0;
+		bad |= pfs_gpu_wait(op, 1000) != -EPERM || pfs_gpu_test(op) != -EPERM || pfs_gpu_event(op, 0, 1000, &event) != -EPERM;
+		bad |= pfs_gpu_register(gpu, memory, 4096, 1) != -EPERM || pfs_gpu_unregister(gpu, memory, 4096, 1) != -EPERM;
+		bad |= pfs_gpu_attach(gpu, NULL, NULL, NULL) != -EPERM || pfs_gpu_detach(gpu, NULL) != -EPERM;
+		bad |= pfs_gpu_info(gpu, &info) != -EPERM;
+		pfs_gpu_end(&op);
+		pfs_gpu_close(&mine);
+		_exit(bad || op || mine);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(pfs_gpu_wait(op, 0), 0);
+	pfs_gpu_end(&op);
+	assert_int_equal(device[4095], 0x5a);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, 4096, 1), 0);
+	munmap(memory, 4096);
+}
+
+/* Handlers of the engine's do not run on threads of the library. */
+static void signals_are_blocked(void **state)
+{
+	unsigned threads = 0;
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *e;
+
+	assert_non_null(dir);
+	while ((e = readdir(dir))) {
+		unsigned long long blocked = 0;
+		char path[300], line[200], name[64] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f)) {
+			sscanf(line, "Name: %63s", name);
+			sscanf(line, "SigBlk: %llx", &blocked);
+		}
+		if (f)
+			fclose(f);
+		if (strncmp(name, "pfs-gpu-", 8))
+			continue;
+		threads++;
+		assert_int_equal(blocked & 1ull << (SIGTERM - 1), 1ull << (SIGTERM - 1));
+		assert_int_equal(blocked & 1ull << (SIGUSR1 - 1), 1ull << (SIGUSR1 - 1));
+	}
+	closedir(dir);
+	assert_true(threads >= 6);
 }
 
 static void options(void **state)
@@ -317,6 +460,11 @@ int main(void)
 		cmocka_unit_test(across_registrations),
 		cmocka_unit_test(parts_and_info),
 		cmocka_unit_test(large_registrations),
+		cmocka_unit_test(absurd_registrations),
+		cmocka_unit_test(memory_that_is_not_there),
+		cmocka_unit_test(read_only_memory),
+		cmocka_unit_test(in_a_child),
+		cmocka_unit_test(signals_are_blocked),
 		cmocka_unit_test(options),
 	};
 	const char *seed = getenv("SEED");

@@ -140,10 +140,13 @@ static void test_taken(void **state)
 	assert_int_equal(serial, 7);
 	assert_int_equal(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
 	assert_false(heirlooms_take_space(&heirlooms, "a", &fds[0], &fds[1], &serial));
-	assert_int_equal(heirlooms_take_session(&heirlooms, 30), -1);
-	int pidfd = heirlooms_take_session(&heirlooms, 31);
+	int guard_fd = -2;
+	assert_int_equal(heirlooms_take_session(&heirlooms, 30, &guard_fd), -1);
+	assert_int_equal(guard_fd, -1);
+	int pidfd = heirlooms_take_session(&heirlooms, 31, &guard_fd);
 	assert_int_equal(inode(pidfd), session);
-	assert_int_equal(heirlooms_take_session(&heirlooms, 31), -1);
+	assert_int_equal(guard_fd, -1);
+	assert_int_equal(heirlooms_take_session(&heirlooms, 31, &guard_fd), -1);
 	heirlooms_end(&heirlooms, child);
 	expect_nothing();
 	assert_int_equal(inode(fds[0]), segment); /* they are the caller's */
@@ -174,6 +177,41 @@ static void test_dropped(void **state)
 	expect_drop("session", "a", 31);
 	expect_nothing();
 	assert_int_equal(kept.count, 0);
+}
+
+/* A session's two processes, in whichever order the parent has them. One whose client is missing was never welcomed. */
+static void test_guards(void **state)
+{
+	ino_t client[2], guard[2];
+	struct why why;
+	int fds[2];
+
+	guard[0] = keep("guard", "a", 31);
+	client[0] = keep("session", "a", 31);
+	client[1] = keep("session", "a", 32);
+	guard[1] = keep("guard", "a", 32);
+	keep("guard", "a", 33);
+	keep("guard", "a", 34);
+	keep("session", "a", 34);
+	give_all();
+	assert_int_equal(receive(LONG_MS, &why), 0);
+	assert_int_equal(heirlooms.session_count, 4);
+	for (uint64_t i = 0; i < 2; i++) {
+		fds[0] = heirlooms_take_session(&heirlooms, 31 + i, &fds[1]);
+		assert_int_equal(inode(fds[0]), client[i]);
+		assert_int_equal(inode(fds[1]), guard[i]);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	assert_int_equal(heirlooms_take_session(&heirlooms, 33, &fds[1]), -1);
+	assert_int_equal(fds[1], -1);
+	heirlooms_end(&heirlooms, child);
+	expect_drop("session", "a", 33);
+	expect_drop("guard", "a", 33);
+	expect_drop("session", "a", 34);
+	expect_drop("guard", "a", 34);
+	expect_nothing();
+	assert_int_equal(kept.count, 4);
 }
 
 static void test_of_one_name_the_last(void **state)
@@ -275,6 +313,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dropped, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_guards, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_of_one_name_the_last, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_in_pieces, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),

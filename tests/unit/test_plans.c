@@ -5,6 +5,8 @@
 #include "tests/unit/store_fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "store/host_private.h"
 
@@ -355,6 +357,82 @@ static void slots_of_an_ended_session_rest_until_its_process_is_gone(void **stat
 	fixture_close(&f);
 }
 
+/* The guard writes for its client, and goes on after its end. */
+static void slots_rest_until_client_and_guard_are_gone(void **state)
+{
+	struct session_info info;
+	struct fixture f;
+	struct session *s;
+	uint64_t number[2];
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL);
+	for (uint32_t i = 0; i < 2; i++) {
+		s = fixture_session(&f, 0);
+		number[i] = session_number(s);
+		assert_int_equal(put_chain(s, 1, 1 + i, 0, 100, KV, 0, &result), 0);
+		if (i) { /* its ctl is closed first */
+			session_release(s);
+			assert_int_equal(fixture_report(&f).stats.slots_quarantined, 200);
+		}
+		host_client_gone(f.host, number[i]);
+		assert_true(session_ended(s));
+		session_unref(&s);
+		assert_int_equal(session_info(f.host, number[i], &info), -ENOENT);
+		assert_int_equal(fixture_report(&f).stats.slots_quarantined, 100 * (i + 1));
+		assert_true(host_process_awaited(f.host, number[i]));
+	}
+	assert_int_equal(fixture_report(&f).slots_free, 4096 - 200);
+	host_process_gone(f.host, number[0]);
+	assert_int_equal(fixture_report(&f).stats.slots_quarantined, 100);
+	assert_false(host_process_awaited(f.host, number[0]));
+	assert_true(host_process_awaited(f.host, number[1]));
+	host_process_gone(f.host, number[1]);
+	assert_int_equal(fixture_report(&f).slots_free, 4096);
+	assert_at_base(&f, 0);
+	fixture_close(&f);
+}
+
+/* The descriptor that ATTACH brought is taken once; of an earlier ATTACH it is closed. */
+static void a_guard_is_shown_until_it_is_gone(void **state)
+{
+	struct session_attach attach = { .rank = 0, .node = SEGMENT_ANY_NODE, .call_buffer_bytes = 1 << 16, .guard = 7 };
+	int before = dup(STDERR_FILENO), segment, buffer;
+	struct session_info info;
+	struct session *s, *welcome;
+	struct why why = WHY_INIT;
+	struct fixture f;
+	pid_t pid;
+
+	(void)state;
+	fixture_open(&f, CLASS_KV, 1, 16 * MIB, 16 * MIB, NULL);
+	assert_int_equal(session_new(f.host, f.space, 1, 0, 0, false, &s, &why), 0);
+	attach.guard_fd = before;
+	assert_int_equal(session_attach(s, &attach, &why), 0);
+	attach.guard = 8;
+	attach.guard_fd = dup(STDERR_FILENO);
+	assert_int_equal(session_attach(s, &attach, &why), 0);
+	assert_int_equal(fcntl(before, F_GETFD), -1);
+	assert_int_equal(session_welcome(f.host, attach.token, 1, 1, 0, 0, NULL, 0, &welcome, &segment, &buffer, &why), 0);
+	assert_ptr_equal(welcome, s);
+	session_unref(&welcome);
+	attach.guard = 9;
+	assert_int_equal(session_attach(s, &attach, &why), -EISCONN); /* which takes nothing */
+	assert_int_equal(session_take_guard(s, &pid), attach.guard_fd);
+	assert_int_equal(pid, 8);
+	assert_int_equal(session_take_guard(s, &pid), -1);
+	assert_int_equal(close(attach.guard_fd), 0);
+	assert_int_equal(session_info(f.host, session_number(s), &info), 0);
+	assert_int_equal(info.guard, 8);
+	host_guard_gone(f.host, session_number(s));
+	assert_int_equal(session_info(f.host, session_number(s), &info), 0);
+	assert_int_equal(info.guard, 0);
+	assert_true(info.attached);
+	session_release(s);
+	session_unref(&s);
+	fixture_close(&f);
+}
+
 static void a_whole_group_waits_for_another_plans_key(void **state)
 {
 	struct why why = WHY_INIT;
@@ -591,6 +669,8 @@ int main(void)
 		cmocka_unit_test(a_page_that_only_its_child_kept_may_go_while_room_is_made),
 		cmocka_unit_test(a_group_that_finds_no_room_is_undone_whole),
 		cmocka_unit_test(slots_of_an_ended_session_rest_until_its_process_is_gone),
+		cmocka_unit_test(slots_rest_until_client_and_guard_are_gone),
+		cmocka_unit_test(a_guard_is_shown_until_it_is_gone),
 		cmocka_unit_test(a_whole_group_waits_for_another_plans_key),
 		cmocka_unit_test(rows_make_boundaries_restorable),
 		cmocka_unit_test(windows_of_one_handle_are_released_alone),

@@ -242,6 +242,7 @@ struct ending {
 	struct fixture *f;
 	pthread_barrier_t *together;
 	uint64_t number;
+	bool guarded; /* the guard goes right after it */
 };
 
 static void *process_goes(void *context)
@@ -249,6 +250,8 @@ static void *process_goes(void *context)
 	struct ending *e = context;
 
 	pthread_barrier_wait(e->together);
+	if (e->guarded)
+		host_client_gone(e->f->host, e->number);
 	host_process_gone(e->f->host, e->number);
 	return NULL;
 }
@@ -265,7 +268,7 @@ static void a_process_that_goes_while_its_session_is_torn_down_leaves_no_quarant
 	pthread_barrier_init(&together, NULL, 2);
 	for (uint32_t round = 0; round < 100; round++) {
 		struct session *s = fixture_session(&f, 0);
-		struct ending e = { &f, &together, session_number(s) };
+		struct ending e = { &f, &together, session_number(s), round % 2 };
 		pthread_t thread;
 
 		for (uint64_t plan = 1; plan <= 4; plan++)

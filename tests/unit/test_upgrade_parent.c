@@ -262,7 +262,7 @@ static void test_judges(void **state)
 		{"garbage", ENOEXEC, "the program is no prefixfsd"},
 		{"short", ENOEXEC, "the program is no prefixfsd"},
 		{"more", ENOEXEC, "the program is no prefixfsd"},
-		{"later", EPROTO, "prefixfsd 9.9.9 speaks version 2 to its parent, this daemon 1: stop it and start the new one"},
+		{"later", EPROTO, "prefixfsd 9.9.9 speaks version 3 to its parent, this daemon 2: stop it and start the new one"},
 	};
 
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -85,7 +85,7 @@ static void test_of_another_program(void **state)
 	will->bytes--;
 	will->version = 77;
 	assert_int_equal(will_map(fd, &other, &why), -EPROTO);
-	assert_string_equal(why.text, "the parent speaks version 77 to its serving process, this program 1");
+	assert_string_equal(why.text, "the parent speaks version 77 to its serving process, this program 2");
 	will->version = WILL_VERSION;
 	assert_int_equal(will_map(-1, &other, &why), -EINVAL);
 	assert_null(other);
