@@ -19,6 +19,7 @@ static const char more[] =
 	"--kernels ref plain C does it on ordinary memory, which only shows that it runs.\n"
 	"\nFigures: h2d_ceiling_gbps, d2h_ceiling_gbps, h2d_ratio_BYTES, d2h_ratio_BYTES (planes of 1168 bytes and 4 KiB to 2 MiB; with\n"
 	"--paths each path, a copy a plane and one batched call as well), duplex_ratio (both ways at once, over one way),\n"
+	"h2d_gbps_BYTES_of_SIZE, d2h_..., duplex_... (copies of 4M to 256M; over a plain one of as many bytes; with --paths as above),\n"
 	"small_restore_us (a value of 4.5 MiB, from call to event; _beside: beside copies), cpu_ms_per_gib,\n"
 	"interference_LOOP_WAY_PATH_RATE (a loop of other work beside copies, over the loop alone), upload_p99_us (64 KiB beside copies;\n"
 	"_plain: beside large plain ones, _pieces: of 16 MiB, _2gbps: at that rate),\n"
@@ -229,6 +230,8 @@ static int figures(struct bench_gpu *b)
 {
 	int r = bench_gpu_rates(b);
 
+	if (!r)
+		r = bench_gpu_batches(b);
 	if (!r)
 		r = bench_gpu_beside(b);
 	if (!r)

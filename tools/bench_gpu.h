@@ -58,6 +58,8 @@ int bench_path(const struct bench_gpu *b);
 void bench_gpu_fill(uint8_t *memory, uint64_t bytes);
 /* Urgent restores of one value of 4.5 MiB in @half of the memory, from call to event. Microseconds. */
 int bench_restores(struct bench_gpu *b, unsigned half, double *bytes, double *median, double *p99);
+/* What one would write otherwise, as members of a figure. One that fails is told of and left out. */
+void bench_users_ways(struct bench_gpu *b, struct bench_values *values, bool to_device, json_t *rest);
 /* Is the figure to be measured now? */
 bool bench_gpu_wants(struct bench_gpu *b, const char *figure);
 
@@ -81,6 +83,14 @@ struct bench_way {
 	double moments[OP_MOMENTS + 1], count; /* sums of microseconds from the call on, the last one until it returned */
 };
 
+/* Values in both halves of the memory: to the host in the first, to the device in the second. */
+struct bench_both {
+	struct bench_gpu *b;
+	struct bench_values v[2];
+};
+
+/* Takes a struct bench_both: all of both at once. */
+int bench_both_once(void *both, double *gbps);
 /* Measures @what between references. *best: of all references so far. */
 int bench_pairs(double *best, bench_once reference, void *of, bench_once what, void *with, struct bench_paired *ret);
 /* Both take a struct bench_way: a copy of all values; the largest plain copy. */
@@ -95,6 +105,7 @@ int bench_ceiling(struct bench_gpu *b, bool to_device, double *ret);
 
 int bench_gpu(const struct command *self, int argc, char **argv);
 int bench_gpu_rates(struct bench_gpu *b);    /* h2d_, d2h_, duplex, small_restore_us, cpu_ms_per_gib */
+int bench_gpu_batches(struct bench_gpu *b);  /* h2d_gbps_, d2h_gbps_, duplex_gbps_ */
 int bench_gpu_beside(struct bench_gpu *b);   /* interference_, upload_p99_us */
 int bench_gpu_register(struct bench_gpu *b); /* register_64gib_s */
 int bench_gpu_daemon(struct bench_gpu *b);   /* e2e_ */

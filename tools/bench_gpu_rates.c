@@ -73,8 +73,7 @@ static int rows_rate(struct bench_gpu *b, const struct bench_values *v, bool to_
 	return r;
 }
 
-/* What one would write otherwise, as members of the figure. One that fails is told of and left out. */
-static void users_ways(struct bench_gpu *b, struct bench_values *v, bool to_device, json_t *rest)
+void bench_users_ways(struct bench_gpu *b, struct bench_values *v, bool to_device, json_t *rest)
 {
 	double rate = 0;
 
@@ -101,7 +100,7 @@ static int each_way(struct bench_gpu *b, struct bench_values *v, bool to_device,
 				json_pack("{s:f, s:f, s:i}", "ratio", pairs.ratio, "gbps", pairs.rate, "disturbed", (int)pairs.disturbed));
 	}
 	if (!r)
-		users_ways(b, v, to_device, rest);
+		bench_users_ways(b, v, to_device, rest);
 	return r;
 }
 
@@ -155,15 +154,9 @@ static int ceilings(struct bench_gpu *b)
 	return 0;
 }
 
-/* Values in both halves of the memory. */
-struct both_ways {
-	struct bench_gpu *b;
-	struct bench_values v[2];
-};
-
-static int both_once(void *context, double *gbps)
+int bench_both_once(void *context, double *gbps)
 {
-	struct both_ways *w = context;
+	struct bench_both *w = context;
 	struct pfs_gpu_op *op[2] = {NULL, NULL};
 	uint64_t begin = clock_ns();
 	int r = 0;
@@ -181,7 +174,7 @@ static int both_once(void *context, double *gbps)
 
 static int plain_both_once(void *context, double *gbps)
 {
-	struct bench_gpu *b = ((struct both_ways *)context)->b;
+	struct bench_gpu *b = ((struct bench_both *)context)->b;
 	const struct gpu_entry in = {b->planes + b->bytes, (uintptr_t)b->host + b->bytes, b->bytes};
 	const struct gpu_entry out = {b->planes, (uintptr_t)b->host, b->bytes};
 	uint64_t begin = clock_ns();
@@ -196,16 +189,16 @@ static int plain_both_once(void *context, double *gbps)
 /* Both ways at once, over one way alone; and what plain copies get of both. */
 static int duplex(struct bench_gpu *b)
 {
-	struct both_ways w = {.b = b};
+	struct bench_both w = {.b = b};
 	struct bench_way alone = {.b = b, .v = &w.v[1], .to_device = true, .path = -1};
 	struct bench_paired pairs;
 	double best = 0, plain = 0, warm;
 	int r = bench_values_make(b, 16384, 72, 0, b->bytes, &w.v[0]) || bench_values_make(b, 16384, 72, 1, b->bytes, &w.v[1]);
 
 	if (!r)
-		r = both_once(&w, &warm);
+		r = bench_both_once(&w, &warm);
 	if (!r)
-		r = bench_pairs(&best, bench_way_once, &alone, both_once, &w, &pairs);
+		r = bench_pairs(&best, bench_way_once, &alone, bench_both_once, &w, &pairs);
 	if (!r)
 		r = plain_both_once(&w, &plain);
 	if (!r)
