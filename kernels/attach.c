@@ -655,6 +655,16 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 	return r;
 }
 
+int attach_again(struct pfs_gpu *gpu, struct pfs_session *session)
+{
+	bool known;
+
+	pthread_mutex_lock(&gpu->lock);
+	known = find(gpu, session) != NULL;
+	pthread_mutex_unlock(&gpu->lock);
+	return known ? pfs_gpu_attach(gpu, session, NULL, NULL) : -ENOENT;
+}
+
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session)
 {
 	struct attached *a;

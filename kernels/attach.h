@@ -28,6 +28,8 @@ struct register_times {
  * (may be NULL) tells the times of. */
 int attach_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint32_t threads, uint64_t piece, struct register_times *ret);
 int attach_unregister(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t piece);
+/* pfs_gpu_attach, for who has attached the session to this device before. -ENOENT: nobody has, and nothing is said. */
+int attach_again(struct pfs_gpu *gpu, struct pfs_session *session);
 /* The device is closed: takes back all that is registered still. No operation is under way. */
 void attach_forget(struct pfs_gpu *gpu);
 

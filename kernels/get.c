@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "kernels/attach.h"
 #include "kernels/moves.h"
 #include "kernels/say.h"
 
@@ -169,15 +170,18 @@ static int copy_plan(struct moves *m, struct fetch *f, const struct pfs_transfer
 	return 0;
 }
 
-/* Values may come into memory that was granted since the session was attached: then it is attached again. */
+/* Values may come into memory that was granted since the session was attached here: then it is attached again. */
 static int make_plan(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_transfer_request *q, struct pfs_transfer_result *plan)
 {
 	int r = pfs_get_transfer(session, q, plan);
 
 	for (unsigned turn = 0; turn < ATTACHES && r == -ENXIO; turn++) {
-		r = pfs_gpu_attach(gpu, session, NULL, NULL);
-		if (r)
-			return r;
+		int s = attach_again(gpu, session);
+
+		if (s == -ENOENT)
+			break;
+		if (s)
+			return s;
 		r = pfs_get_transfer(session, q, plan);
 	}
 	return r ? from_client(r, "making a get plan") : 0;
@@ -238,19 +242,21 @@ static bool may_look_again(const struct pfs_get_request *get)
  * is looked for and fetched. */
 static int fetch_found(struct pfs_gpu *gpu, struct pfs_session *session, struct fetch *f, struct pfs_gpu_get_result *ret)
 {
-	uint64_t limit = 0;
+	uint64_t limit = 0, last = UINT64_MAX;
 
 	for (unsigned look = 0; look < LOOKS; look++) {
 		int r = look_up(session, f, limit);
 
 		f->at = f->from;
 		f->gaps = false;
-		if (!r && f->to > f->from)
-			r = fetch_all(gpu, session, f, ret);
-		if (r || restored(f) == f->at || !may_look_again(f->q->get))
+		if (r || f->to <= f->from || f->to >= last)
+			return r;
+		r = fetch_all(gpu, session, f, ret);
+		if (r || f->at == f->to || (f->at > f->from && restored(f) == f->at) || !may_look_again(f->q->get))
 			return r;
 		drop_handle(session, f);
-		limit = f->at;
+		last = f->to;
+		limit = f->at > f->from ? f->at : limit; /* where nothing came at all, what could not be read is not found again */
 	}
 	return 0;
 }

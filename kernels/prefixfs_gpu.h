@@ -86,7 +86,7 @@ int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret);
 /* Tells how far it got; may come on another thread, one call at a time; must not call this library. */
 typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
+/* One session is one device's: for two open two sessions. Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
  * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
  * 0.03 to 0.06 s a GiB. Called again it takes up what was granted since; what is registered already stays so and costs
  * nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
@@ -221,7 +221,7 @@ struct pfs_gpu_put_result {
 	uint32_t new_values;       /* copied, and published with their groups; the others were there, or another plan is writing them */
 	uint32_t groups_committed, groups_refused, groups_lost;
 	uint32_t groups_aborted;   /* they were pending (WHOLE, and another plan had a key of theirs) until the deadline: put them again */
-	uint32_t come_again;       /* as in struct pfs_put_result: pfs_gpu_attach, and put again under the same ticket */
+	uint32_t come_again;       /* as in struct pfs_put_result: put again under the same ticket */
 	uint64_t bytes;
 	uint64_t reserved[3];
 };
@@ -230,7 +230,9 @@ struct pfs_gpu_put_result {
  * the plan has ended, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be read and `after` be waited
  * for, until pfs_gpu_settle is 0; the plan is aborted by this library when it has, and the same keys are another plan's till then
  * (PFS_ANSWER_INFLIGHT). After any other error nothing of it is under way. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
- * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says.
+ * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says. Where groups got no room the
+ * session is attached again before the return, so that another try finds what was granted since: the session's news need not be waited for,
+ * and any request takes them.
  * -EINVAL (a class that the layout has not, a pool that is not of its class), -ETIMEDOUT, -ENOMEM, and what pfs_put_start,
  * pfs_gpu_gather and pfs_put_commit say. */
 int pfs_gpu_put(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *request, uint32_t *status,

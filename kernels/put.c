@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "kernels/attach.h"
 #include "kernels/moves.h"
 #include "kernels/say.h"
 
@@ -124,7 +125,11 @@ static int put(struct moves *m, const struct pfs_gpu_put_request *q, uint32_t st
 	r = moves_wait(m, until, start_copies(m, q, &plan, state_mask));
 	ret->bytes = m->bytes;
 	moves_end(m, r != 0);
-	return r ? r : commit(m, q->put->group_count, until, status, given, ret);
+	if (!r)
+		r = commit(m, q->put->group_count, until, status, given, ret);
+	if (!r && (ret->groups_refused || ret->come_again))
+		attach_again(m->gpu, m->session); /* best effort: so that another try finds what was granted since */
+	return r;
 }
 
 int pfs_gpu_put(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_put_request *q, uint32_t *status,

@@ -129,7 +129,7 @@ int pfs_value_bytes(struct pfs_session *session, uint32_t class_index, uint64_t 
 
 /* A descriptor for poll(2) or epoll, the same for the session's whole life: readable when there is news - new granted
  * ranges, room after PFS_GROUP_NOROOM, a commit that a PFS_CALL_NONBLOCK call waits for. Belongs to the session. Not
- * to be read from. pfs_news() takes the news. */
+ * to be read from. pfs_news() takes the news, and so does any other request of the session. */
 int pfs_poll_fd(struct pfs_session *session);
 
 /* Waits until there is news, at most @deadline_ms (0 = does not wait), then brings the acknowledged ranges up to date if

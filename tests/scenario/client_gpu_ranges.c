@@ -365,10 +365,8 @@ static void put_group(uint32_t first)
 			content(c, first + i, e.memory[c] + page_of(c, i) * e.bytes[c]);
 	for (unsigned turn = 0; turn < 200 && status == PFS_GROUP_NOROOM; turn++) {
 		MUST(!pfs_gpu_put(e.gpu, e.session, &q, &status, NULL));
-		if (status == PFS_GROUP_NOROOM) {
+		if (status == PFS_GROUP_NOROOM) /* what is granted meanwhile the put itself takes up */
 			pfs_news(e.session, 100);
-			MUST(!pfs_gpu_attach(e.gpu, e.session, NULL, NULL));
-		}
 	}
 	MUST(status == PFS_GROUP_COMMITTED);
 }

@@ -160,6 +160,31 @@ static void what_fails_leaves_nothing_open(void **state)
 	}
 }
 
+/* Nothing came of a boundary, for its row could not be read: the one below is looked for, not for ever. */
+static void a_boundary_that_cannot_be_read_is_not_the_last_word(void **state)
+{
+	struct pfs_gpu_get_result got;
+
+	d.unread = 2;
+	d.cost = 1;
+	assert_int_equal(get(&got), 0);
+	assert_int_equal(got.restored_len, 2 * TOKENS);
+	assert_int_equal(got.values, 2);
+	assert_int_equal(d.looks, 3);
+	assert_int_equal(plans_open(), 0);
+	d.gone = d.looks = 0;
+	d.unread = 9;
+	assert_int_equal(get(&got), 0);
+	assert_int_equal(got.restored_len, 0);
+	assert_int_equal(d.looks, 3);
+	d.gone = d.looks = d.cost = 0; /* the same boundary is found again */
+	d.unread = 1;
+	assert_int_equal(get(&got), 0);
+	assert_int_equal(got.restored_len, 0);
+	assert_int_equal(d.looks, 2);
+	assert_int_equal(plans_open(), 0);
+}
+
 /* Memory that was acknowledged without the device: the plan is there by then, and goes. */
 static void what_is_not_registered_is_not_copied(void **state)
 {
@@ -179,6 +204,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_death_before_the_release_is_none, begin, end),
 		cmocka_unit_test_setup_teardown(a_death_before_the_transfer_is_a_miss, begin, end),
 		cmocka_unit_test_setup_teardown(what_fails_leaves_nothing_open, begin, end),
+		cmocka_unit_test_setup_teardown(a_boundary_that_cannot_be_read_is_not_the_last_word, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_not_registered_is_not_copied, begin, end),
 	};
 
