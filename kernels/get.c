@@ -227,7 +227,7 @@ static int fetch_all(struct pfs_gpu *gpu, struct pfs_session *session, struct fe
 		before = f->at;
 		r = transfer(gpu, session, f, ret);
 	} while (!r && f->handle && f->at > before && f->at < f->to);
-	return r;
+	return r == -EAGAIN && f->at > f->from ? 0 : r; /* there is no memory for the rest */
 }
 
 /* The ticket of a look-up has one answer. */

@@ -273,7 +273,7 @@ struct pfs_gpu_get_result {
  * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
  * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
  * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, -EAGAIN (memory for values that are on
- * disk was not to be had until the deadline), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and pfs_release say. */
+ * disk was not to be had until the deadline, for none of them), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and pfs_release say. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
 

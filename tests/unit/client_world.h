@@ -65,6 +65,7 @@ static struct {
 	uint32_t known_groups;
 	bool first_sizes;             /* it knows the first version of each struct alone, and no tickets */
 	bool first_attach;            /* of ATTACH alone */
+	uint32_t at_most;             /* pages that a transfer delivers; then there is no room for any (EAGAIN). 0: all */
 	uint32_t unread;              /* transfers that deliver nothing and end their handle */
 	uint32_t cost, gone;          /* pages that each of them costs; last ones that are not found any more */
 	uint32_t looks;               /* look-ups */
@@ -206,6 +207,10 @@ static inline int transfer(uint8_t *buffer, struct pfs_get_transfer *t)
 		t->handle_ended = 1;
 		return 0;
 	}
+	if (d.at_most && t->from > 0)
+		return EAGAIN;
+	if (d.at_most)
+		t->to = t->from + d.at_most * TOKENS;
 	t->values = (uint32_t)((t->to - t->from) / TOKENS);
 	for (uint32_t i = 0; i < t->values; i++)
 		((uint64_t *)(buffer + t->offsets_offset))[i] = (uint64_t)i * VALUE;

@@ -185,6 +185,18 @@ static void a_boundary_that_cannot_be_read_is_not_the_last_word(void **state)
 	assert_int_equal(plans_open(), 0);
 }
 
+/* Memory gets short amid a request: what has come is not thrown away. */
+static void what_came_before_memory_was_short_counts(void **state)
+{
+	struct pfs_gpu_get_result got;
+
+	d.at_most = 3;
+	assert_int_equal(get(&got), 0);
+	assert_int_equal(got.restored_len, 3 * TOKENS);
+	assert_int_equal(got.values, 3);
+	assert_int_equal(plans_open(), 0);
+}
+
 /* Memory that was acknowledged without the device: the plan is there by then, and goes. */
 static void what_is_not_registered_is_not_copied(void **state)
 {
@@ -205,6 +217,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_death_before_the_transfer_is_a_miss, begin, end),
 		cmocka_unit_test_setup_teardown(what_fails_leaves_nothing_open, begin, end),
 		cmocka_unit_test_setup_teardown(a_boundary_that_cannot_be_read_is_not_the_last_word, begin, end),
+		cmocka_unit_test_setup_teardown(what_came_before_memory_was_short_counts, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_not_registered_is_not_copied, begin, end),
 	};
 
