@@ -639,6 +639,8 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 	struct attached *made, *a;
 	int r = work_mine(gpu);
 
+	if (!r && !session)
+		r = gpu_say(EINVAL, "no session was given");
 	if (r)
 		return r;
 	made = calloc(1, sizeof(*made));
@@ -668,7 +670,7 @@ int attach_again(struct pfs_gpu *gpu, struct pfs_session *session)
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session)
 {
 	struct attached *a;
-	int r = pfs_gpu_settle(gpu, session, 0);
+	int r = aftermaths_wait(gpu, session);
 
 	if (r)
 		return r;

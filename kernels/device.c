@@ -178,17 +178,14 @@ void pfs_gpu_close(struct pfs_gpu **closed)
 
 int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret)
 {
-	struct pfs_gpu_info info = {
-		.compute_capability = gpu->backend->compute_capability,
-		.driver_version = gpu->backend->driver_version,
-		.mps = gpu->backend->mps,
-		.staging_bytes = PFS_GPU_STAGING_BYTES,
-	};
-
+	struct pfs_gpu_info info = {.staging_bytes = PFS_GPU_STAGING_BYTES};
 	int r = work_mine(gpu);
 
 	if (r)
 		return r;
+	info.compute_capability = gpu->backend->compute_capability;
+	info.driver_version = gpu->backend->driver_version;
+	info.mps = gpu->backend->mps;
 	snprintf(info.kernels, sizeof(info.kernels), "%s", gpu->backend->ops->name);
 	memcpy(info.device_name, gpu->backend->device_name, sizeof(info.device_name));
 	registry_counts(&gpu->registry, &info.registrations, &info.registered_bytes);

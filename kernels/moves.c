@@ -165,8 +165,10 @@ static void aftermath_less(void *context, int error)
 	struct pfs_gpu *gpu = a->gpu;
 
 	pthread_mutex_lock(&gpu->lock);
-	if (--a->left == 0)
+	if (--a->left == 0) {
 		pthread_cond_signal(&gpu->over);
+		pthread_cond_broadcast(&gpu->news);
+	}
 	pthread_mutex_unlock(&gpu->lock);
 }
 
@@ -197,25 +199,36 @@ void *aftermaths_main(void *context)
 	}
 }
 
-int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms)
+/* Waits until @session has no plan whose copies are under way; @gone: none that is to be given back either. */
+static int wait_for(struct pfs_gpu *gpu, struct pfs_session *session, bool gone, uint64_t until)
 {
-	uint64_t until = work_deadline(gpu, deadline_ms);
 	bool in_time = true;
 	struct aftermath *a;
-	int r = work_mine(gpu);
 
-	if (r)
-		return r;
 	pthread_mutex_lock(&gpu->lock);
 	for (;;) {
-		for (a = gpu->aftermaths; a && a->session != session;)
+		for (a = gpu->aftermaths; a && (a->session != session || (!gone && a->left == 0));)
 			a = a->next;
 		if (!a || !in_time)
 			break;
 		in_time = work_news(gpu, until);
 	}
 	pthread_mutex_unlock(&gpu->lock);
-	return a ? gpu_say(ETIMEDOUT, "copies of a plan of the session are still under way, or it is being given back") : 0;
+	return a ? gpu_say(ETIMEDOUT, "copies of a plan of the session are still under way%s", gone ? ", or it is being given back" : "") : 0;
+}
+
+int aftermaths_wait(struct pfs_gpu *gpu, struct pfs_session *session)
+{
+	int r = work_mine(gpu);
+
+	return r ? r : wait_for(gpu, session, true, work_deadline(gpu, 0));
+}
+
+int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms)
+{
+	int r = work_mine(gpu);
+
+	return r ? r : wait_for(gpu, session, false, work_deadline(gpu, deadline_ms));
 }
 
 /* The operations of @m, all of which are ended by others from here on. True: they had ended before. */

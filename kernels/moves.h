@@ -43,4 +43,7 @@ int moves_check(struct pfs_session *session, const struct pfs_session_info *info
 /* What libprefixfs says about its last failed call becomes ours: "@what: ...". Returns @error. */
 int from_client(int error, const char *what);
 
+/* Waits until no plan of @session is left to be given back, the default deadline. -ETIMEDOUT. */
+int aftermaths_wait(struct pfs_gpu *gpu, struct pfs_session *session);
+
 #endif

@@ -100,8 +100,8 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 /* Takes the registrations back that @session's attaching made, and lets its memory go. First end all copies of its plans. Those that a
  * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline, and so is an attaching. Before pfs_close; where that was
  * forgotten, @session still names what it had, and nothing of it is touched.
- * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (pfs_gpu_settle): nothing was taken back then, and
- * the session may not be closed.
+ * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (a copy is under way, or a plan is being given
+ * back): nothing was taken back then, and the session may not be closed.
  * -EIO: the driver's; everything was. */
 int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
@@ -277,8 +277,8 @@ struct pfs_gpu_get_result {
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
 
-/* After an -ETIMEDOUT: waits until no copy of @session's puts and gets is under way any more, and their plans are given back. The pages may be
- * used for something else then. 0, or -ETIMEDOUT: not yet. */
+/* After an -ETIMEDOUT: waits until no copy of @session's puts and gets is under way any more. The pages may be used for something else then; the
+ * plans are given back without anybody waiting. 0, or -ETIMEDOUT: not yet. */
 int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t deadline_ms);
 
 #ifdef __cplusplus

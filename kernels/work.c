@@ -376,6 +376,8 @@ int work_mine(const struct pfs_gpu *gpu)
 {
 	pid_t pid = getpid();
 
+	if (!gpu)
+		return gpu_say(EINVAL, "no device was given");
 	return pid == gpu->pid ? 0 : gpu_say(EPERM, "process %d opened the device, and this is %d: it does not survive fork(2)", gpu->pid, pid);
 }
 
@@ -433,7 +435,7 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	struct pfs_gpu_op *op;
 	struct channel *c;
 	bool begins = false;
-	int r = gpu && ret ? work_mine(gpu) : gpu_say(EINVAL, "a copy has no device, or nowhere to put its operation");
+	int r = ret ? work_mine(gpu) : gpu_say(EINVAL, "a copy has nowhere to put its operation");
 
 	if (!r)
 		r = check_copy(copy);

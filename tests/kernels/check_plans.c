@@ -279,7 +279,7 @@ static void lost(struct engine *e)
 	MUST(!pthread_create(&thread, NULL, a_get, e));
 	lose(e);
 	pthread_join(thread, NULL);
-	MUST(!pfs_gpu_settle(e->gpu, e->session, 0));
+	MUST(!aftermaths_wait(e->gpu, e->session));
 	nothing_is_left(e);
 	MUST(get(e, NULL, &got) == -EIO);
 	choose(e, 3);

@@ -434,8 +434,9 @@ static void late(const char *path)
 	begin_late(&e, 3);
 	MUST(counter(e.session, "get_plans") == 1);
 	MUST(counter(e.session, "put_plans") == 1);
+	MUST(pfs_gpu_settle(e.gpu, e.session, 1) == -ETIMEDOUT);
 	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
-	MUST(!pfs_gpu_settle(e.gpu, e.session, 0));
+	MUST(!aftermaths_wait(e.gpu, e.session));
 	nothing_is_left(e.session);
 	MUST(!pfs_gpu_get(e.gpu, e.session, &(struct pfs_gpu_get_request){.get = &look, .classes = e.classes, .class_count = 2}, &got));
 	MUST(got.values == 0); /* what was late was not published */
@@ -509,7 +510,7 @@ static void fails_beside(const char *path, bool goes)
 	} else {
 		MUST(counter(e.session, "put_plans") == 1);
 		fragile_set(false, false);
-		MUST(!pfs_gpu_settle(e.gpu, e.session, 0));
+		MUST(!aftermaths_wait(e.gpu, e.session));
 	}
 	nothing_is_left(e.session);
 	close_engine(&e);
@@ -537,10 +538,11 @@ static void stopped(const char *path, pid_t daemon)
 	MUST(!pfs_gpu_wait(ops[0], 5000)); /* behind the late get */
 	MUST(!pfs_gpu_gather(e.gpu, &copy, &ops[1]));
 	MUST(!pfs_gpu_wait(ops[1], 5000)); /* behind the late put */
+	MUST(!pfs_gpu_settle(e.gpu, e.session, 5000)); /* the device has left the pages; the plans wait for the daemon */
 	MUST(!kill(daemon, SIGCONT));
 	pfs_gpu_end(&ops[0]);
 	pfs_gpu_end(&ops[1]);
-	MUST(!pfs_gpu_settle(e.gpu, e.session, 0));
+	MUST(!aftermaths_wait(e.gpu, e.session));
 	nothing_is_left(e.session);
 	MUST(!pfs_gpu_unregister(e.gpu, own, bytes, 1));
 	munmap(own, bytes);
@@ -616,7 +618,7 @@ static void threads(const char *path)
 		late += all[i].late;
 	}
 	MUST(late >= THREADS * TURNS / 2 && done + late == THREADS * TURNS);
-	MUST(!pfs_gpu_settle(e.gpu, e.session, 0));
+	MUST(!aftermaths_wait(e.gpu, e.session));
 	nothing_is_left(e.session);
 	close_engine(&e);
 }

@@ -291,6 +291,24 @@ static void handles_deliver_nothing(void **state)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
+/* The daemon was restarted, and other ranks have begun under the same ticket since: this rank has not come to that, which is no fault of its own. */
+static void a_ticket_of_before_restores_nothing(void **state)
+{
+	const uint8_t ticket[PFS_TICKET_BYTES] = {7};
+	struct pfs_session *s = session_open(true);
+	uint64_t restored = 9;
+
+	d.failing = PFS_IOC_GET_CONFIRM;
+	d.error = EPERM;
+	assert_int_equal(pfs_get_confirm(s, ticket, 0, 0, 0, &restored), -EPERM);
+	assert_int_equal(restored, 9);
+	die(true);
+	assert_int_equal(pfs_get_confirm(s, ticket, 0, 0, 0, &restored), 0);
+	assert_int_equal(restored, 0);
+	assert_int_equal(info_of(s).reattached, 1);
+	pfs_close(&s);
+}
+
 static void the_same_memory_keeps_its_address(void **state)
 {
 	struct pfs_session *s = session_open(true);
@@ -534,6 +552,7 @@ int main(void)
 		with_daemon(open_put_plans_are_lost),
 		with_daemon(what_the_daemon_knows_of_a_put_plan_is_told),
 		with_daemon(handles_deliver_nothing),
+		with_daemon(a_ticket_of_before_restores_nothing),
 		with_daemon(the_same_memory_keeps_its_address),
 		with_daemon(a_get_plan_stays_readable_until_its_release),
 		with_daemon(what_is_held_stays_mapped_under_its_number),

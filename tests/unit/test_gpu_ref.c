@@ -429,6 +429,22 @@ static void signals_are_blocked(void **state)
 	assert_true(threads >= 6);
 }
 
+static void nothing_is_given(void **state)
+{
+	struct pfs_gpu_info info;
+
+	assert_int_equal(pfs_gpu_info(NULL, &info), -EINVAL);
+	says("no device was given");
+	assert_int_equal(pfs_gpu_attach(NULL, NULL, NULL, NULL), -EINVAL);
+	assert_int_equal(pfs_gpu_detach(NULL, NULL), -EINVAL);
+	assert_int_equal(pfs_gpu_settle(NULL, NULL, 0), -EINVAL);
+	assert_int_equal(pfs_gpu_register(NULL, NULL, 4096, 1), -EINVAL);
+	assert_int_equal(pfs_gpu_attach(gpu, NULL, NULL, NULL), -EINVAL);
+	says("no session was given");
+	assert_int_equal(pfs_gpu_detach(gpu, NULL), -ENOENT);
+	assert_int_equal(pfs_gpu_settle(gpu, NULL, 0), 0);
+}
+
 static void options(void **state)
 {
 	struct pfs_gpu_options o;
@@ -465,6 +481,7 @@ int main(void)
 		cmocka_unit_test(read_only_memory),
 		cmocka_unit_test(in_a_child),
 		cmocka_unit_test(signals_are_blocked),
+		cmocka_unit_test(nothing_is_given),
 		cmocka_unit_test(options),
 	};
 	const char *seed = getenv("SEED");
