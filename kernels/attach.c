@@ -653,7 +653,10 @@ int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_pro
 	r = -ESTALE;
 	for (unsigned turn = 0; turn < TURNS && r == -ESTALE; turn++)
 		r = attach_once(gpu, a, progress, context);
-	attached_done(gpu, a);
+	if (r && !a->held) /* nothing of it is registered: as if it had not been called */
+		attached_free(gpu, a);
+	else
+		attached_done(gpu, a);
 	return r;
 }
 

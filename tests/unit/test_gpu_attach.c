@@ -382,6 +382,7 @@ static void an_attaching_that_fails_holds_nothing(void **state)
 	driver.fail_register = RANGES;
 	assert_int_equal(attach_it(gpu, s), -EIO);
 	assert_int_equal(registered(gpu), 0);
+	assert_int_equal(pfs_gpu_detach(gpu, s), -ENOENT);
 	pfs_close(&s);
 	assert_false(is_mapped(first, SEGMENT_BYTES));
 	pfs_gpu_close(&gpu);
