@@ -86,10 +86,10 @@ int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret);
 /* Tells how far it got; may come on another thread, one call at a time; must not call this library. */
 typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* One session is one device's: for two open two sessions. Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
+/* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
  * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
- * 0.03 to 0.06 s a GiB. Called again it takes up what was granted since; what is registered already stays so and costs
- * nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
+ * 0.03 to 0.06 s a GiB. One session is one device's: for two open two sessions. Called again it takes up what was granted since; what is
+ * registered already stays so and costs nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
  * restarted with other memory (pfs_session_info.remapped) the new one is registered, and what was registered of the old one is taken back
  * as soon as an attaching finds neither a plan nor a copy that uses it. Several threads may attach one session: one after another.
  * Blocks as long as it takes. All or nothing is acknowledged: a range that cannot be registered is an error.
@@ -107,7 +107,7 @@ int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 
 /* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
  * generation) counts once more and costs nothing; another generation of the same place registers it anew. Memory that somebody registered
- * already is accepted and left to them. It has to stay mapped as long as it is registered.
+ * already, another pfs_gpu of the process too, is accepted and left to them: they unregister last. It has to stay mapped as long as it is registered.
  * -EINVAL (misaligned, empty, or overlapping another registration), -EBUSY (copies use the other generation), -ENOMEM, -EIO. */
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
 /* Undoes one pfs_gpu_register, all of it or nothing. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it),
@@ -269,11 +269,12 @@ struct pfs_gpu_get_result {
  * wanted, are what pfs_get_start answers: ask it, and give the handle.
  * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
  * written and `after` be waited for, so they may not be another request's, until pfs_gpu_settle is 0; the plan is released by this library when
- * it has. After any other error
- * nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named twice, or by two classes of one
- * pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device says.
+ * it has. After any other error nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named
+ * twice, or by two classes of one pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device
+ * says.
  * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, -EAGAIN (memory for values that are on
- * disk was not to be had until the deadline, for none of them), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and pfs_release say. */
+ * disk was not to be had until the deadline, for none of them), and what pfs_get_start, pfs_get_transfer, pfs_gpu_attach, pfs_gpu_scatter and
+ * pfs_release say. */
 int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct pfs_gpu_get_request *request,
 	struct pfs_gpu_get_result *ret);
 

@@ -190,7 +190,8 @@ int work_wait(struct pfs_gpu_op *op, uint64_t deadline_ns);
 /* Has @ended called when the operation is done, on the thread that ends it. False: it is done already, and nothing is called. */
 bool work_tell(struct pfs_gpu_op *op, op_ended ended, void *context);
 int work_threads_start(struct pfs_gpu *gpu);
-/* -EINVAL without a device; -EPERM with its sentence in a child of fork(2), which has neither the threads nor the device, and perhaps a lock that nobody unlocks. */
+/* -EINVAL without a device; -EPERM with its sentence in a child of fork(2), which has neither the threads nor the device, and perhaps a lock
+ * that nobody unlocks. */
 int work_mine(const struct pfs_gpu *gpu);
 /* -EIO with its sentence where the device is lost, else 0. */
 int work_lost(struct pfs_gpu *gpu);

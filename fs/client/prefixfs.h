@@ -91,8 +91,8 @@ void pfs_options_init(struct pfs_options *options);
  * successor is asked. On success *ret is the caller's,
  * to be closed with pfs_close.
  * -EINVAL (an option; the sentence names it), -ENOENT, -EACCES, -EPROTONOSUPPORT (ABI version), -ESRCH (there is no process guard_pid),
- * -EOPNOTSUPP (guard_pid, and the daemon is an older one), -EBADMSG (the descriptors received are not what was promised), -ETIMEDOUT, -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever
- * open(2) says. */
+ * -EOPNOTSUPP (guard_pid, and the daemon is an older one), -EBADMSG (the descriptors received are not what was promised), -ETIMEDOUT,
+ * -ENOMEM, -EHOSTDOWN (the mount is fallen), and whatever open(2) says. */
 int pfs_open(const char *path, const struct pfs_options *options, struct pfs_session **ret);
 
 /* Ends the session with all it holds and leaves NULL behind. Plans that are open are lost: first let the copies that use
