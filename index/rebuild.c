@@ -332,6 +332,17 @@ static bool place_settle(struct index *index, uint32_t record, uint32_t page, bo
 	return left;
 }
 
+/* Has the record a row of another group's, which is committed? */
+static bool row_stands(const struct index *index, const struct record *r)
+{
+	const uint32_t *words = block_row(index, r);
+
+	for (uint32_t i = 0; i < index->row_columns; i++)
+		if (word_is_value(words[i]) && !(words[i] & WORD_PREPARED))
+			return true;
+	return false;
+}
+
 static void records_settle(struct index *index)
 {
 	for (uint32_t n = 0; n < index->record_top; n++) {
@@ -341,9 +352,10 @@ static void records_settle(struct index *index)
 		if (r->state == RECORD_FREE)
 			continue;
 		bool committed = group_committed(index->tables, t->group);
+		bool named = committed || row_stands(index, r); /* as after an abort: the row stays where it is */
 
 		for (uint32_t page = 0; page < r->pages; page++)
-			index->counters.pages += place_settle(index, n, page, committed);
+			index->counters.pages += place_settle(index, n, page, named);
 		if (index->row_columns) {
 			place_settle(index, n, INDEX_PAGE_ROW, committed && record_is_zero(r));
 			if (place_any(index, r, INDEX_PAGE_ROW) != WORD_NONE)

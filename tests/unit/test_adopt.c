@@ -209,6 +209,37 @@ static void rows_and_the_generation_are_what_they_were(void **state)
 	fixture_close(&f);
 }
 
+/* The page's put was open at the death, the row at its end was not: the row hangs of the page's name still when that comes anew. */
+static void a_row_is_found_when_its_page_came_anew(void **state)
+{
+	struct put_group row = { .consumed = FIXTURE_PAGE, .keys = 1, .class_mask = STATE, .flags = PUT_ROW_ONLY | PUT_ROOT };
+	struct key key = fixture_key(3, 0);
+	struct get_start get = { 0 };
+	struct fixture f;
+	struct heir heir;
+	struct session *s, *t;
+	struct why why = WHY_INIT;
+
+	(void)state;
+	world_open(&f, CLASS_KV "," CLASS_STATE, 1, MEMORY, 32 * MIB);
+	s = world_session(&f, 1, 5, 50);
+	assert_int_equal(put_chain(s, 1, 3, 0, 1, KV, 0, &result), 0);
+	assert_int_equal(put_run(s, 2, &row, 1, &key, 1, STATE, &result), 0);
+	assert_int_equal(result.status[0], PUT_OK);
+	commit_all(s, 2, 1);
+	world_inherit(&heir, &f);
+	t = world_session(&heir.f, 2, 6, 60);
+	store_pages(&heir.f, t, 3, 3, 0, 1);
+	assert_int_equal(get_chain(t, 4, 3, 1, 0, &get, &why), 0);
+	assert_int_equal(get.dense_len, FIXTURE_PAGE);
+	assert_int_equal(get.transferable_len, FIXTURE_PAGE);
+	assert_int_equal(get_cancel(t, 4, &why), 0);
+	world_session_end(&t);
+	world_session_end(&s);
+	fixture_close(&heir.f);
+	fixture_close(&f);
+}
+
 /* Ticks are what they were in seconds, in the order of seconds. */
 static void order_and_ages_are_kept_to_the_second(void **state)
 {
@@ -971,6 +1002,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_records_and_pins_are_what_they_were),
 		cmocka_unit_test(rows_and_the_generation_are_what_they_were),
+		cmocka_unit_test(a_row_is_found_when_its_page_came_anew),
 		cmocka_unit_test(order_and_ages_are_kept_to_the_second),
 		cmocka_unit_test(whole_groups_are_whole_or_not_there),
 		cmocka_unit_test(slots_of_an_open_put_are_not_given_before_it_is_settled),
