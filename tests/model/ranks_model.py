@@ -32,6 +32,7 @@ class Cache:
         self.named, self.parent, self.children = set(), {}, {}  # keys that were committed; the tree that nodes are of
         self.maker = {}  # key -> the plan that named it: it is being filled until that one ends
         self.values, self.pins, self.plans, self.noted, self.again = {}, {}, {}, {}, set()
+        self.gone = {}  # key -> how many records of that name have gone: a pin is of the one that was there
         self.inner, self.demands = {}, {}  # node -> {key: tokens at it}; key -> its state
         self.count = dict.fromkeys(COUNTERS.split(), 0)
 
@@ -106,7 +107,7 @@ class Cache:
                 "candidates": [key for _, key in sorted(((-tokens, key) for b, _, ok, _ in seen if ok
                                for key, tokens in self.inner.get(path[b // self.page - 1], {}).items()
                                if hit < tokens and (not limit or tokens <= limit) and self.row(key, mask)), key=lambda c: (c[0], repr(c[1])))][:16]}, \
-            [key for b, key in self.ends(path) if have < b <= hit]
+            [self.now_at(key) for b, key in self.ends(path) if have < b <= hit]
 
     # ---- the funnel
     def note(self, counts, demanded):
@@ -152,7 +153,7 @@ class Cache:
                     new.append(v)
                     self.demand_is(None if c in pages else key, "taking")
                     self.inner.setdefault(key[0], {}).update({key: tokens}) if tokens % self.page else None
-            pins += [key] if live else []  # of the whole record that it names
+            pins += [self.now_at(key)] if live else []  # of the whole record that it names
             answers.append(of)
         self.plans[plan] = (new, pins)
         self.pin(pins, 1)
@@ -171,10 +172,16 @@ class Cache:
             self.review(key)
             self.left(key)
         self.pin(pins, -1)
-    def pin(self, keys, by):
-        for key in keys:
-            self.pins[key] = self.pins.get(key, 0) + by
-            assert self.pins[key] >= 0
+    def now_at(self, key):
+        return key, self.gone.get(key, 0)
+    def pin(self, records, by):
+        for key, which in records:
+            self.pins[key, which] = self.pins.get((key, which), 0) + by
+            assert self.pins[key, which] >= 0
+            if which < self.gone.get(key, 0) and not self.pins[key, which]:  # it has no name, but hung off another until now
+                self.left(key[0] if isinstance(key, tuple) else self.parent.get(key))
+    def lingers(self, key):
+        return any(self.pins.get((key, which)) for which in range(self.gone.get(key, 0)))
     def home(self, key, c):
         """The record of the values of class @c at @key, by a name."""
         return ("row", key) if self.classes[c].kind == STATE and ("row", key) in self.maker else key
@@ -188,11 +195,13 @@ class Cache:
             self.maker.update({("row", key): None if ("row", key) in self.named else plan} if none else {})
     def left(self, key):
         """A key without values keeps its name while something hangs off it."""
-        hang = lambda key: any(c in self.named or self.of(c, self.all) for c in [*self.children.get(key, ()), *self.inner.get(key, ())])
-        if not self.of(key, self.kinds(self.all, STATE)) and (key in self.named or not hang(key)):
+        hang = lambda key: any(c in self.named or self.of(c, self.all) or self.lingers(c)
+                               for c in [*self.children.get(key, ()), *self.inner.get(key, ())])
+        if key and not self.of(key, self.kinds(self.all, STATE)) and (key in self.named or not hang(key)):
             self.named.discard(("row", key))
         while key and not self.of(key, self.all) and not hang(key):
             self.named.discard(key)
+            self.gone[key] = self.gone.get(key, 0) + 1
             key = key[0] if isinstance(key, tuple) else self.parent.get(key)
     def leaned_on(self, plan):
         """Others have put values to pages that it named. Would it give them up, their rows and pages parted: records of their own."""
@@ -201,7 +210,7 @@ class Cache:
     def busy(self, key, mask):
         mine = self.of(key, mask)
         made = {self.home(key, c) for _, c, _ in mine}
-        return mine and (self.pins.get(key, 0) > 0 or any(self.maker.get(m) in self.plans for m in made) or any(self.values[v] is not True for v in mine))
+        return mine and (self.pins.get(self.now_at(key), 0) > 0 or any(self.maker.get(m) in self.plans for m in made) or any(self.values[v] is not True for v in mine))
     def remove(self, key, mask):
         mine = self.of(key, mask)
         if self.busy(key, mask):
