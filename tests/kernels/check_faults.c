@@ -16,6 +16,7 @@
 #include "kernels/attach.h"
 #include "kernels/lab.h"
 #include "tests/kernels/fragile.h"
+#include "tests/kernels/must.h"
 #include "tests/unit/gpu_world.h"
 
 #define SKIPPED 77
@@ -23,23 +24,11 @@
 #define PAGE 65536u
 #define OPS 8u
 #define CHUNKS 4096u
-#define MUST(condition) must(condition, #condition, __LINE__)
 
 static struct lab *lab;
 static struct pfs_gpu *gpu;
 static bool cuda;
 static struct dice d = {.state = 88172645463325252ull};
-
-static void must(int holds, const char *text, int line)
-{
-	char why[512];
-
-	if (holds)
-		return;
-	pfs_gpu_last_error(why, sizeof(why));
-	printf("FAILED: line %d: not so: %s (%s)\n", line, text, why);
-	exit(1);
-}
 
 static void says(const char *what, const char *words)
 {

@@ -22,6 +22,7 @@
 #include "kernels/lab.h"
 #include "kernels/prefixfs_gpu.h"
 #include "kernels/work.h"
+#include "tests/kernels/must.h"
 
 #define SKIPPED 77
 #define HANGS_S 60u
@@ -30,18 +31,6 @@
 #define WRITES_MS 10000u
 #define COPIES 1000u      /* of BYTES */
 #define LOOKS_NS 4000000000ull
-#define MUST(condition) must(condition, #condition, __LINE__)
-
-static void must(int holds, const char *text, int line)
-{
-	char why[512];
-
-	if (holds)
-		return;
-	pfs_gpu_last_error(why, sizeof(why));
-	printf("FAILED: line %d: not so: %s (%s)\n", line, text, why);
-	exit(1);
-}
 
 /* ---- the child ------------------------------------------------------------------------------------------------------- */
 
