@@ -249,12 +249,14 @@ static void leave_disk(struct host *host, uint64_t deadline_ns)
 	struct space *spaces[HOST_MAX_SPACES];
 	uint32_t n = host_all_spaces(host, spaces);
 
-	mover_free(host);
+	mover_stop(host); /* and is there until the process ends: jobs ask it */
 	if (host->disk)
 		disk_stop(host->disk, left_ns(deadline_ns));
-	for (uint32_t i = 0; i < n; i++) /* referenced until the end of the process */
+	for (uint32_t i = 0; i < n; i++) {
 		if (spaces[i]->tiering)
 			catalogue_close(&spaces[i]->tiering->catalogue, left_ns(deadline_ns));
+		space_unref(&spaces[i]);
+	}
 }
 
 void host_leave(struct host *host, uint64_t deadline_ns)

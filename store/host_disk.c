@@ -77,9 +77,11 @@ static void free_unused(struct host *host)
 
 void host_disk_close(struct host *host)
 {
-	mover_free(host);
+	mover_stop(host);
 	if (host->disk)
-		disk_free(&host->disk, DISK_END_NS);
+		disk_stop(host->disk, DISK_END_NS);
+	mover_free(host);
+	disk_free(&host->disk, 0);
 	free_unused(host);
 }
 

@@ -2,6 +2,7 @@
  *
  * The thread of the disk tier: writes behind, keeps the limit, lets go what is old, and tears namespaces down.
  */
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct mover {
 	struct lock lock; /* LOCK_QUEUE */
 	struct lock_cond wake;
 	bool asked, stop;     /* (lock) */
+	bool ended;           /* who ends the host's: joined */
 	struct space *buried; /* (lock) list through space.next_buried */
 	_Atomic uint64_t limit; /* bytes of record files */
 	uint64_t limit_ns;    /* the thread's: when it is computed next */
@@ -261,17 +263,27 @@ int mover_new(struct host *host, struct why *why)
 	return 0;
 }
 
-void mover_free(struct host *host)
+void mover_stop(struct host *host)
 {
 	struct mover *m = host->mover;
 
-	if (!m)
+	if (!m || m->ended)
 		return;
 	lock_take(&m->lock);
 	m->stop = true;
 	lock_cond_wake_all(&m->wake);
 	lock_drop(&m->lock);
 	pthread_join(m->thread, NULL);
+	m->ended = true;
+}
+
+void mover_free(struct host *host)
+{
+	struct mover *m = host->mover;
+
+	if (!m)
+		return;
+	assert(m->ended);
 	bury_all(m);
 	host->mover = NULL;
 	lock_cond_destroy(&m->wake);

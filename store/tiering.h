@@ -340,8 +340,11 @@ ssize_t load_read_file(struct space *space, uint32_t number, uint32_t generation
 /* One for the host: runs spill_run, demote_disk, tiering_flush and what is due for every namespace with a tier; looks again at once when
  * it is asked, else every 100 ms. Takes no lock while it waits. */
 int mover_new(struct host *host, struct why *why);
+/* Its thread ends; jobs of the disk that are still to end may ask it. A second call does nothing. Blocks for the step that is under way. */
+void mover_stop(struct host *host);
+/* After mover_stop and after the last job of the disk: buries what is left. Blocks. */
 void mover_free(struct host *host);
-void mover_ask(struct host *host);      /* any thread, any lock */
+void mover_ask(struct host *host);      /* any thread, any lock; until mover_free */
 uint64_t mover_limit(struct host *host); /* bytes of record files that there may be now */
 /* The last reference of a space with a tier is gone: it is torn down by the mover, who may block. */
 void mover_bury(struct space *space);
