@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fs/record_name.h"
+#include "fs/version.h"
 
 static const char *const names[EVENT_KINDS] = {
 	[HOST_EVENT_STORED] = "stored",
@@ -29,6 +30,7 @@ static const char *const names[EVENT_KINDS] = {
 	[HOST_EVENT_SESSION_ENDED] = "session_ended",
 	[EVENT_DEGRADED] = "degraded",
 	[EVENT_RECOVERED] = "recovered",
+	[EVENT_RESUMED] = "resumed",
 };
 
 static const char *const reasons[] = {
@@ -163,6 +165,10 @@ static char *put_fields(char *to, const struct event *e, const char *text)
 	case EVENT_DEGRADED:
 	case EVENT_RECOVERED:
 		return put_string(to, "text", text ? text : "");
+	case EVENT_RESUMED:
+		to = put_member(to, "restarts", e->number);
+		to = put_member(to, "upgrades", e->other.bytes);
+		return put_string(to, "version", version_text);
 	default:
 		return to;
 	}

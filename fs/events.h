@@ -26,6 +26,7 @@
 enum {
 	EVENT_DEGRADED = HOST_EVENT_SESSION_ENDED + 1, /* number: of the text (watch.c) */
 	EVENT_RECOVERED,
+	EVENT_RESUMED, /* number = restarts, bytes = upgrades: another serving process goes on with what there was */
 	EVENT_KINDS,
 };
 

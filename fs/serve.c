@@ -279,6 +279,9 @@ static int open_memory(struct fs *fs, struct why *why)
 	if (r)
 		return r;
 	check_budget(fs);
+	fs->populating = fs->restarts + fs->upgrades > 0; /* as the parent takes it */
+	if (fs->populating)
+		watch_note_resumed(fs->watch, fs->restarts, fs->upgrades);
 	r = open_numbers(fs, why);
 	if (!r)
 		r = open_host(fs, why);
@@ -287,7 +290,6 @@ static int open_memory(struct fs *fs, struct why *why)
 		namespaces_restore(fs->namespaces, &heirlooms);
 	if (!r)
 		heirlooms_end(&heirlooms, fs->keeper);
-	fs->populating = fs->restarts + fs->upgrades > 0; /* as the parent takes it */
 	return r;
 }
 

@@ -137,6 +137,13 @@ void watch_note_health(struct watch *w, uint32_t serial, bool degraded, const ch
 	watch_note(w, serial, &event, 1);
 }
 
+void watch_note_resumed(struct watch *w, uint32_t restarts, uint32_t upgrades)
+{
+	struct host_event event = {.kind = (enum host_event_kind)EVENT_RESUMED, .number = restarts, .bytes = upgrades};
+
+	watch_note(w, 0, &event, 1);
+}
+
 uint64_t watch_count(const struct watch *w)
 {
 	return events_last(w->events);

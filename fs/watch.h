@@ -53,6 +53,8 @@ void watch_free(struct watch **watch); /* no reader may be open */
 void watch_note(struct watch *watch, uint32_t serial, const struct host_event *events, uint32_t count);
 /* EVENT_DEGRADED or EVENT_RECOVERED with its sentence, which is cut at EVENT_TEXT_BYTES. */
 void watch_note_health(struct watch *watch, uint32_t serial, bool degraded, const char *text);
+/* EVENT_RESUMED, told to all. */
+void watch_note_resumed(struct watch *watch, uint32_t restarts, uint32_t upgrades);
 /* A namespace came into view; its rights changed; it is gone. Before the events that say so. */
 void watch_space(struct watch *watch, uint32_t serial, const char *name, const struct space_access *access);
 void watch_space_access(struct watch *watch, uint32_t serial, const struct space_access *access);

@@ -76,6 +76,17 @@ def put(d, n):
         c.put(1, None, 64, [key(n, 0)], [value_of(key(n, 0))])
 
 
+def resumed(d):
+    """The events of that name that the present serving process told, the first of all."""
+    fd = os.open(d.path("events"), os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        events = [json.loads(line) for line in os.read(fd, 1 << 20).splitlines()]
+    finally:
+        os.close(fd)
+    assert events[0]["seq"] == 1 and events[0]["event"] == "resumed", events[:3]
+    return [{k: v for k, v in e.items() if k not in ("seq", "time")} for e in events if e["event"] == "resumed"]
+
+
 def found(d, n):
     return read_whole(d.path("ns/x/records", name_of(64, key(n, 0)), "pages")) == value_of(key(n, 0))
 
@@ -115,6 +126,7 @@ def test_the_version_is_the_new_programs(daemon, upgrade, renamed, slower):
     assert said["status"] == 0 and said["text"].startswith(f"prefixfsd {number} serves, after a pause of "), said
     assert f"\nversion: {number}, " in d.read("health") and d.read("version").startswith(f"prefixfs {number}\n")
     assert d.logged(f"prefixfsd {number} may follow {renamed.version}")
+    assert resumed(d) == [{"event": "resumed", "restarts": 0, "upgrades": 1, "version": number}]
     # Who follows it after a death is the same program, though its file is gone by then.
     os.unlink(path)
     serving = kill(d)
@@ -122,6 +134,7 @@ def test_the_version_is_the_new_programs(daemon, upgrade, renamed, slower):
     assert f"\nversion: {number}, " in d.read("health") and found(d, 1)
     with open(os.path.join(d.folder(), "last_exit"), encoding="utf-8") as f:
         assert f"\nversion: {number}\n" in f.read()
+    assert resumed(d) == [{"event": "resumed", "restarts": 1, "upgrades": 1, "version": number}]
     # Back is the same command: without a file it is what the daemon was started from.
     said = upgrade(d)
     assert said["status"] == 0 and said["text"].startswith(f"prefixfsd {renamed.version} serves"), said

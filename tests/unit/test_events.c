@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "fs/event_text.h"
+#include "fs/version.h"
 
 #define BATCH 64u
 
@@ -300,6 +301,13 @@ static void test_lines_of_the_disk_tier(void **state)
 	e = (struct event){.kind = EVENT_DEGRADED};
 	json = parse(line, event_line(&e, 4, NULL, "the disk tier is closed: EIO", line));
 	assert_null(json_object_get(json, "ns"));
+	json_decref(json);
+	e = (struct event){.kind = EVENT_RESUMED, .number = 3, .other.bytes = 2};
+	json = parse(line, event_line(&e, 1, NULL, NULL, line));
+	assert_string_equal(text_of(json, "event"), "resumed");
+	assert_int_equal(json_integer_value(json_object_get(json, "restarts")), 3);
+	assert_int_equal(json_integer_value(json_object_get(json, "upgrades")), 2);
+	assert_string_equal(text_of(json, "version"), version_text);
 	json_decref(json);
 }
 
