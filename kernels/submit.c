@@ -459,12 +459,34 @@ static int end_part(struct job *j, uint32_t part)
 	return r;
 }
 
-/* Rows of @rect that fill each slot of the ring once. No more tables are on their way then than there are mirrors. */
-static uint32_t rows_to_begin_with(const struct job *j, const struct gpu_rect *rect)
+/* How many of the next @wanted mirrors are free now. */
+static uint32_t free_mirrors(struct job *j, uint32_t wanted)
+{
+	struct channel *c = j->c;
+	uint32_t n = 0;
+
+	for (int r = 1; n < wanted && n < c->mirror_count; n++) {
+		struct mirror *m = &c->mirrors[(c->next_mirror + n) % c->mirror_count];
+
+		if (m->used)
+			r = j->b->ops->event_reached(j->b, m->uploaded);
+		if (r == 0)
+			break;
+		if (r > 0) /* what has failed says so to who takes it */
+			m->used = false;
+	}
+	return n;
+}
+
+/* Rows of @rect for which nothing has to be waited for. Of an urgent operation what free mirrors take; of others what fills each slot of the ring
+ * once: no more tables are on their way then than there are mirrors. */
+static uint32_t rows_to_begin_with(struct job *j, const struct gpu_rect *rect)
 {
 	const struct channel *c = j->c;
-	uint32_t turns = c->slot_count < c->mirror_count ? c->slot_count : c->mirror_count;
+	uint32_t turns = c->slot_count < c->mirror_count ? c->slot_count : c->mirror_count, most = stage_max_rows(rect);
 
+	if (c->urgent)
+		return most * free_mirrors(j, (rect->row_count - j->op->row + most - 1) / most);
 	return turns * stage_sure_rows(rect, stage_stretches(rect, j->gap, c->stretches), c->slot_bytes, j->gap);
 }
 
@@ -515,7 +537,7 @@ int submit_op(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 		r = submit_rect(&j);
 		if (!r)
 			r = step(&j);
-		if (beginning)
+		if (beginning && !c->urgent)
 			break;
 	}
 	return r;

@@ -169,22 +169,26 @@ static void note_lost(struct pfs_gpu *gpu)
 	pthread_mutex_unlock(&gpu->lock);
 }
 
-/* Waits for what is under way on all lanes of @c. The sentence of the failure that led here stays. */
-static void drain(struct channel *c)
+/* (lock) */
+static void hand_to_reaper(struct channel *c, struct pfs_gpu_op *op)
 {
-	char why[256];
+	push(op, &c->reap_end);
+	pthread_cond_signal(&c->ends);
+}
 
-	snprintf(why, sizeof(why), "%s", gpu_said());
-	if (submit_drain(c))
-		note_lost(c->gpu);
-	gpu_say(EIO, "%s", why);
+/* (lock) Who submits next is let in. */
+static void give_channel(struct channel *c)
+{
+	c->taken = false;
+	if (c->queue)
+		pthread_cond_signal(&c->work);
 }
 
 /* (lock) Somebody has submitted @op, or its beginning: the rest comes first. */
 static void hand_on(struct channel *c, struct pfs_gpu_op *op)
 {
 	if (submit_ended(op)) {
-		push(op, &c->reap_end);
+		hand_to_reaper(c, op);
 		return;
 	}
 	op->next = c->queue;
@@ -193,7 +197,8 @@ static void hand_on(struct channel *c, struct pfs_gpu_op *op)
 		c->queue_end = &op->next;
 }
 
-/* The calling thread has taken @c, submits, and gives it back. */
+/* The calling thread has taken @c, submits, and gives it back; after a failure the reaper does, who drains it first: that may take as long
+ * as what is under way there, and a caller has a deadline. */
 static void carry(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 {
 	struct pfs_gpu *gpu = c->gpu;
@@ -204,17 +209,17 @@ static void carry(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 		work_moment(op, OP_TAKEN);
 	r = submit_op(c, op, beginning);
 	work_moment(op, OP_SUBMITTED);
-	if (r)
-		drain(c);
 	pthread_mutex_lock(&gpu->lock);
 	gpu->submit_cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - began;
-	if (!r)
+	if (r) {
+		op->failed = r;
+		snprintf(op->why, sizeof(op->why), "%s", gpu_said());
+		hand_to_reaper(c, op);
+	} else {
 		hand_on(c, op);
-	c->taken = false;
-	pthread_cond_broadcast(&c->work);
+		give_channel(c);
+	}
 	pthread_mutex_unlock(&gpu->lock);
-	if (r)
-		op_end(op, r);
 }
 
 /* (lock) */
@@ -232,14 +237,14 @@ static struct pfs_gpu_op *next_to_reap(struct channel *c)
 	return pop(&c->reap, &c->reap_end);
 }
 
-/* Waits for it. NULL: the device is being closed, and none is left. Without the lock. */
-static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op *(*next)(struct channel *))
+/* Waits for it, at @cond. NULL: the device is being closed, and none is left. Without the lock. */
+static struct pfs_gpu_op *await_op(struct channel *c, struct pfs_gpu_op *(*next)(struct channel *), pthread_cond_t *cond)
 {
 	struct pfs_gpu_op *op;
 
 	pthread_mutex_lock(&c->gpu->lock);
 	while (!(op = next(c)) && !c->gpu->closing)
-		pthread_cond_wait(&c->work, &c->gpu->lock);
+		pthread_cond_wait(cond, &c->gpu->lock);
 	pthread_mutex_unlock(&c->gpu->lock);
 	return op;
 }
@@ -251,7 +256,7 @@ static void *submitter_main(void *context)
 	struct pfs_gpu_op *op;
 
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &none); /* best effort */
-	while ((op = await_op(c, next_to_submit)))
+	while ((op = await_op(c, next_to_submit, &c->work)))
 		carry(c, op, false);
 	return NULL;
 }
@@ -272,6 +277,7 @@ static int look_for_end(struct channel *c, struct pfs_gpu_op *op, struct gpu_eve
 	return r;
 }
 
+/* Waits for all of it. */
 static int finish(struct channel *c, struct pfs_gpu_op *op)
 {
 	struct backend *b = c->gpu->backend;
@@ -291,14 +297,38 @@ static int finish(struct channel *c, struct pfs_gpu_op *op)
 	return r;
 }
 
+/* Its submission failed. Waits for what is under way on all lanes of @c, and lets others submit again. */
+static int drain(struct channel *c, struct pfs_gpu_op *op)
+{
+	if (submit_drain(c))
+		note_lost(c->gpu);
+	pthread_mutex_lock(&c->gpu->lock);
+	give_channel(c);
+	pthread_mutex_unlock(&c->gpu->lock);
+	return gpu_say(-op->failed, "%s", op->why);
+}
+
 static void *reaper_main(void *context)
 {
 	struct channel *c = context;
 	struct pfs_gpu_op *op;
 
-	while ((op = await_op(c, next_to_reap)))
-		op_end(op, finish(c, op));
+	while ((op = await_op(c, next_to_reap, &c->ends)))
+		op_end(op, op->failed ? drain(c, op) : finish(c, op));
 	return NULL;
+}
+
+static int channel_threads_start(struct channel *c)
+{
+	static const char *const submitters[] = {"pfs-gpu-out", "pfs-gpu-in", "pfs-gpu-out-now", "pfs-gpu-in-now"};
+	int r = thread_start(&c->submitter, submitters[c->to_device | c->urgent << 1], submitter_main, c);
+
+	c->submitter_runs = !r;
+	if (r)
+		return r;
+	r = thread_start(&c->reaper, c->to_device ? "pfs-gpu-in-end" : "pfs-gpu-out-end", reaper_main, c);
+	c->reaper_runs = !r;
+	return r;
 }
 
 int work_threads_start(struct pfs_gpu *gpu)
@@ -311,14 +341,8 @@ int work_threads_start(struct pfs_gpu *gpu)
 		c->queue_end = &c->queue;
 		c->reap_end = &c->reap;
 		pthread_cond_init(&c->work, NULL);
-		if (!c->urgent) {
-			r = thread_start(&c->submitter, c->to_device ? "pfs-gpu-in" : "pfs-gpu-out", submitter_main, c);
-			c->submitter_runs = !r;
-		}
-		if (!r) {
-			r = thread_start(&c->reaper, c->to_device ? "pfs-gpu-in-end" : "pfs-gpu-out-end", reaper_main, c);
-			c->reaper_runs = !r;
-		}
+		pthread_cond_init(&c->ends, NULL);
+		r = channel_threads_start(c);
 	}
 	if (!r) {
 		r = thread_start(&gpu->returner, "pfs-gpu-plans", aftermaths_main, gpu);
@@ -330,12 +354,15 @@ int work_threads_start(struct pfs_gpu *gpu)
 void work_threads_stop(struct pfs_gpu *gpu)
 {
 	pthread_mutex_lock(&gpu->lock);
+	gpu->leaving = true;
 	while (gpu->ops > 0 || gpu->aftermaths)
 		pthread_cond_wait(&gpu->news, &gpu->lock);
 	gpu->closing = true;
 	for (int i = 0; i < CHANNELS; i++)
-		if (gpu->channels[i].queue_end)
-			pthread_cond_broadcast(&gpu->channels[i].work);
+		if (gpu->channels[i].queue_end) {
+			pthread_cond_signal(&gpu->channels[i].work);
+			pthread_cond_signal(&gpu->channels[i].ends);
+		}
 	pthread_cond_broadcast(&gpu->over);
 	pthread_mutex_unlock(&gpu->lock);
 	if (gpu->returner_runs)
@@ -347,8 +374,10 @@ void work_threads_stop(struct pfs_gpu *gpu)
 			pthread_join(c->submitter, NULL);
 		if (c->reaper_runs)
 			pthread_join(c->reaper, NULL);
-		if (c->queue_end)
+		if (c->queue_end) {
 			pthread_cond_destroy(&c->work);
+			pthread_cond_destroy(&c->ends);
+		}
 	}
 }
 
@@ -397,36 +426,24 @@ int work_lost(struct pfs_gpu *gpu)
 	return r;
 }
 
-/* (lock) *begins: @op is the only one of its channel, which was taken for its beginning. Others that are not urgent are queued. */
+/* (lock) *begins: the channel was taken for its caller, who submits its beginning. Else it is queued. */
 static int admit(struct channel *c, struct pfs_gpu_op *op, bool *begins)
 {
+	uint32_t most = c->urgent ? c->mirror_count : 1;
 	int r = say_lost(c->gpu);
 
-	*begins = !r && !c->urgent && c->under_way == 0 && !c->taken;
+	*begins = !r && !c->taken && !c->queue && c->under_way < most;
 	if (r)
 		return r;
 	c->gpu->ops++;
 	c->under_way++;
 	if (*begins) {
 		c->taken = true;
-	} else if (!c->urgent) {
+	} else {
 		push(op, &c->queue_end);
-		pthread_cond_broadcast(&c->work);
+		pthread_cond_signal(&c->work);
 	}
 	return 0;
-}
-
-/* The caller submits, one at a time. */
-static void carry_urgent(struct channel *c, struct pfs_gpu_op *op)
-{
-	struct pfs_gpu *gpu = c->gpu;
-
-	pthread_mutex_lock(&gpu->lock);
-	while (c->taken) /* whoever has it submits, and waits for mirrors at most */
-		pthread_cond_wait(&c->work, &gpu->lock);
-	c->taken = true;
-	pthread_mutex_unlock(&gpu->lock);
-	carry(c, op, false);
 }
 
 int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_device, int forced, struct pfs_gpu_op **ret)
@@ -469,8 +486,6 @@ int work_start(struct pfs_gpu *gpu, const struct pfs_gpu_copy *copy, bool to_dev
 	*ret = op;
 	if (begins)
 		carry(c, op, true);
-	else if (c->urgent)
-		carry_urgent(c, op);
 	return 0;
 }
 

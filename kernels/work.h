@@ -3,10 +3,11 @@
  * A device with its operations and the threads that submit and end them.
  *
  * There are four channels: to the device and back, and an urgent one each way. An operation is queued at its channel, submitted by
- * the thread of the channel (an urgent one by its caller), and ended by the channel's reaper. Where nothing is under way the caller
- * submits the beginning itself, which waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile. What a
- * channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller that has `taken` it. One thread more gives
- * plans back whose copies were late (moves.h).
+ * the thread of the channel, and ended by the channel's reaper. Where nothing is under way the caller submits the beginning itself, which
+ * waits for nothing, and leaves the rest to the thread, in front of what was queued meanwhile; of an urgent one, beside up to as many as there are
+ * mirrors, that is all of it, as a rule. What a channel submits with - lanes, slots, mirrors - belongs to whoever submits: the thread or the caller
+ * that has `taken` it, and after a failure the reaper, until it has drained the lanes. So no caller waits for the device. One thread more gives plans
+ * back whose copies were late (moves.h).
  *
  * Locks: pfs_gpu.lock, and below it nothing; registry.lock stands alone. Neither is held while a backend is called.
  */
@@ -79,11 +80,11 @@ struct channel {
 	uint32_t next_slot, next_mirror, next_copy;
 
 	/* gpu->lock */
-	bool taken;         /* somebody submits */
+	bool taken;         /* somebody submits, or drains */
 	uint32_t under_way; /* operations that were admitted and are not done */
 	struct pfs_gpu_op *queue, **queue_end;
 	struct pfs_gpu_op *reap, **reap_end;
-	pthread_cond_t work;
+	pthread_cond_t work, ends; /* the submitter waits, the reaper */
 	pthread_t submitter, reaper;
 	bool submitter_runs, reaper_runs;
 };
@@ -122,6 +123,7 @@ struct pfs_gpu_op {
 	uint64_t left;             /* and about how many bytes it has */
 	struct gpu_event *close;   /* recorded shortly before the end of a large operation; NULL: nobody looks for its end */
 	bool close_recorded;       /* whoever submits, then the reaper */
+	int failed;                /* likewise: its submission */
 	uint64_t moments[OP_MOMENTS]; /* CLOCK_MONOTONIC; whoever has the operation then */
 
 	/* gpu->lock */
@@ -149,7 +151,8 @@ struct pfs_gpu {
 	pthread_mutex_t lock; /* guards what follows and what structs above say */
 	pthread_cond_t news;  /* an operation is recorded or done, a plan is given back */
 	uint32_t ops;         /* not yet freed */
-	bool closing;
+	bool leaving; /* the device is being closed: what cannot be given back is not tried again */
+	bool closing; /* and nothing is left */
 	bool lost;
 	char why_lost[256];
 	uint64_t submit_cpu_ns, moved[2]; /* moved[1]: to the device */
@@ -167,8 +170,8 @@ int channel_init(struct channel *channel, struct pfs_gpu *gpu, enum channel_numb
 void channel_deinit(struct channel *channel);
 /* Bytes of staging memory and of the mirror that all channels need. */
 struct backend_needs channels_need(void);
-/* Submits what is left of @op; work_recorded is told of each part. @beginning: so much of it alone as a ring that is empty takes, without
- * waiting for the device; perhaps nothing. After a failure all lanes are to be drained. */
+/* Submits what is left of @op; work_recorded is told of each part. @beginning: so much of it alone as needs no waiting for the device - what a
+ * ring takes that is empty, and of an urgent one what free mirrors take; perhaps nothing. After a failure all lanes are to be drained. */
 int submit_op(struct channel *channel, struct pfs_gpu_op *op, bool beginning);
 /* All of it was. */
 bool submit_ended(const struct pfs_gpu_op *op);

@@ -49,6 +49,7 @@ static struct lazy {
 	struct dice dice;
 	struct lazy_command *first[LANES], **end[LANES];
 	uint64_t calls, fail_at; /* 0: none */
+	bool fail_behind;        /* the call behind the next wait for a foreign event */
 	uint32_t favourite;      /* lane that goes first, as far as it can */
 	bool asleep;             /* nothing is done while work is given */
 	uint32_t registered;
@@ -136,6 +137,10 @@ static inline int lazy_give(enum lane lane, struct lazy_command command)
 			c->event->submitted++;
 		if (c->kind == LAZY_WAIT)
 			c->version = c->event->submitted;
+		if (c->kind == LAZY_WAIT_FOREIGN && lazy.fail_behind) {
+			lazy.fail_behind = false;
+			lazy.fail_at = lazy.calls + 1;
+		}
 		*lazy.end[lane] = c;
 		lazy.end[lane] = &c->next;
 		for (uint64_t steps = lazy.asleep ? 0 : dice(&lazy.dice, 4); steps > 0; steps--)

@@ -338,6 +338,80 @@ static void begun_where_nothing_is_under_way(void **state)
 	}
 }
 
+/* More urgent copies than there are mirrors, behind an event that is still to come: their starts do not wait for it. */
+static void many_urgent_ones_wait_for_an_event(void **state)
+{
+	enum { COPIES = 3 * MIRRORS };
+	struct job jobs[COPIES];
+	struct pfs_gpu *gpu = NULL;
+	bool reached = false;
+	struct world w;
+
+	for (int to_device = 0; to_device < 2; to_device++) {
+		make_world(&w, COPIES, 64);
+		assert_int_equal(open_lazy(&gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		reached = false;
+		for (uint32_t i = 0; i < COPIES; i++) {
+			make_job(&jobs[i], &w, to_device, i, 1);
+			jobs[i].copy.flags = PFS_GPU_URGENT;
+			jobs[i].copy.after = &reached;
+			assert_int_equal(work_start(gpu, &jobs[i].copy, to_device, i % 2 ? PATH_BULK : PATH_BATCHED, &jobs[i].op), 0);
+		}
+		assert_int_equal(pfs_gpu_test(jobs[0].op), -EAGAIN);
+		__atomic_store_n(&reached, true, __ATOMIC_RELEASE);
+		for (uint32_t i = 0; i < COPIES; i++) {
+			assert_int_equal(pfs_gpu_wait(jobs[i].op, 0), 0);
+			for (uint32_t k = 0; k < w.pool.plane_count; k++)
+				assert_memory_equal((void *)(jobs[i].values[0] + k * w.planes[k].bytes),
+					(void *)(w.planes[k].base + jobs[i].pages[0] * w.planes[k].stride), w.planes[k].bytes);
+			pfs_gpu_end(&jobs[i].op);
+			free_job(&jobs[i]);
+		}
+		pfs_gpu_close(&gpu);
+		world_free(&w);
+	}
+}
+
+/* A submission fails behind an event that is still to come: the start does not wait for it, nor does a wait for longer than it was asked to;
+ * what was under way is drained before the copy has failed, and the next one is as if nothing had been. */
+static void a_failure_waits_for_an_event(void **state)
+{
+	const uint32_t flags[] = {0, PFS_GPU_URGENT};
+
+	for (unsigned turn = 0; turn < 4; turn++) {
+		struct pfs_gpu *gpu = NULL;
+		bool reached = false;
+		struct job jobs[2];
+		struct world w;
+
+		make_world(&w, 16, 64);
+		assert_int_equal(open_lazy(&gpu), 0);
+		assert_int_equal(pfs_gpu_register(gpu, w.segment, w.segment_bytes, 1), 0);
+		for (uint32_t i = 0; i < 2; i++) {
+			make_job(&jobs[i], &w, turn % 2, i * 8, 8);
+			jobs[i].copy.flags = flags[turn / 2];
+		}
+		jobs[0].copy.after = &reached;
+		lazy.fail_behind = true;
+		assert_int_equal(work_start(gpu, &jobs[0].copy, turn % 2, PATH_BULK, &jobs[0].op), 0);
+		assert_int_equal(work_start(gpu, &jobs[1].copy, turn % 2, PATH_BULK, &jobs[1].op), 0);
+		assert_int_equal(pfs_gpu_wait(jobs[0].op, 1), -ETIMEDOUT);
+		__atomic_store_n(&reached, true, __ATOMIC_RELEASE);
+		assert_int_equal(pfs_gpu_wait(jobs[0].op, 0), -EIO);
+		assert_int_equal(pfs_gpu_wait(jobs[1].op, 0), 0);
+		for (uint32_t i = 0; i < 2; i++) {
+			pfs_gpu_end(&jobs[i].op);
+			free_job(&jobs[i]);
+		}
+		pthread_mutex_lock(&lazy.lock);
+		lazy.fail_at = 0;
+		pthread_mutex_unlock(&lazy.lock);
+		pfs_gpu_close(&gpu);
+		world_free(&w);
+	}
+}
+
 /* An operation that nobody asks about any more goes by itself, and a device waits for it. */
 static void let_go(void **state)
 {
@@ -446,7 +520,7 @@ static bool beginning_fails(struct pfs_gpu *gpu, struct job *jobs, uint64_t n)
 	lazy.meanwhile_context = &f;
 	lazy.meanwhile = start_two_and_fail;
 	assert_int_equal(work_start(gpu, &jobs[0].copy, jobs[0].to_device, PATH_STAGED, &jobs[0].op), 0);
-	failed = pfs_gpu_test(jobs[0].op) == -EIO && jobs[0].op->row == 0; /* the thread begins at another row */
+	failed = pfs_gpu_wait(jobs[0].op, 0) == -EIO && jobs[0].op->row == 0; /* the thread begins at another row */
 	if (failed) {
 		pfs_gpu_last_error(why, sizeof(why));
 		assert_non_null(strstr(why, "was made to fail"));
@@ -532,6 +606,8 @@ int main(void)
 		cmocka_unit_test(after_an_event),
 		cmocka_unit_test(begun_by_the_caller),
 		cmocka_unit_test(begun_where_nothing_is_under_way),
+		cmocka_unit_test(many_urgent_ones_wait_for_an_event),
+		cmocka_unit_test(a_failure_waits_for_an_event),
 		cmocka_unit_test(let_go),
 		cmocka_unit_test(every_call_fails),
 		cmocka_unit_test(a_cut_beginning_fails),
