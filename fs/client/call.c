@@ -128,8 +128,10 @@ static int run(struct pfs_session *session, struct conn *conn, unsigned long op,
 	while ((r = ioctl(conn->ctl, op, request) < 0 ? -errno : 0) == -EINTR || r == -EBUSY) {
 		if (until_ms == 0)
 			until_ms = now_ms() + session->options.deadline_ms;
-		if (now_ms() >= until_ms)
+		if (now_ms() >= until_ms) {
+			r = -EBUSY; /* interrupts are nothing that callers see */
 			break;
+		}
 		if (r == -EBUSY)
 			nanosleep(&(struct timespec){.tv_nsec = BUSY_PAUSE_NS}, NULL);
 	}

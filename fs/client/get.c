@@ -342,6 +342,12 @@ static void release_found(struct pfs_session *session, struct plan **plans, uint
 		area_give(session, conn, area);
 }
 
+/* The daemon still has the plan: it goes on. */
+static bool not_asked(int error)
+{
+	return error == -ENOBUFS || error == -EBUSY;
+}
+
 int pfs_release(struct pfs_session *session, const uint64_t *ids, uint32_t count, int32_t *status)
 {
 	struct plan *found[RELEASE_STEP];
@@ -385,8 +391,7 @@ int pfs_release(struct pfs_session *session, const uint64_t *ids, uint32_t count
 			if (status)
 				status[where[k]] = errors[k];
 			ret = ret ? ret : errors[k];
-			/* One that could not be asked about goes on. */
-			plan_leave(session, found[k], errors[k] != -ENOBUFS);
+			plan_leave(session, found[k], !not_asked(errors[k]));
 		}
 	}
 	return ret;

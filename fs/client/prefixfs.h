@@ -354,7 +354,8 @@ int pfs_ladder_due(uint64_t committed, uint64_t last, uint64_t interval, uint32_
 /* Releases @count get plans (1..PFS_MAX_RELEASE). @status (may be NULL): 0 or a negative errno for each. Returns the first
  * error of any, after all others were released. -ENOENT (unknown to this session, or ended), -EINVAL (a put plan),
  * -ESTALE: the daemon took this process for dead, while both live, and gave its plans up (it cannot watch processes): released, but the
- * bytes read under it are not to be trusted. The death of the daemon is no such thing: 0. */
+ * bytes read under it are not to be trusted. The death of the daemon is no such thing: 0. -ENOBUFS, -EBUSY: the daemon could not be asked
+ * until the session's deadline, and these go on. */
 int pfs_release(struct pfs_session *session, const uint64_t *plans, uint32_t count, int32_t *status);
 
 /* ---- get, into memory of the engine's own ------------------------------------------------------------------------

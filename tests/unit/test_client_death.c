@@ -335,6 +335,29 @@ static void the_same_memory_keeps_its_address(void **state)
 	assert_false(is_mapped(segment));
 }
 
+/* The daemon is busy, or a signal comes each time, for as long as the deadline: the plan is still there. */
+static void a_plan_that_could_not_be_released_goes_on(void **state)
+{
+	static const int errors[] = {EBUSY, EINTR};
+	struct pfs_session *s = session_open(true);
+	struct pfs_transfer_result plan;
+
+	for (unsigned i = 0; i < 2; i++) {
+		int32_t status = 0;
+
+		assert_int_equal(fetch(s, look_up(s), &plan), 0);
+		d.error = errors[i];
+		d.failing = PFS_IOC_RELEASE;
+		assert_int_equal(pfs_release(s, &plan.plan, 1, &status), -EBUSY);
+		assert_int_equal(status, -EBUSY);
+		assert_bytes(&plan, 1);
+		d.failing = 0;
+		assert_int_equal(pfs_release(s, &plan.plan, 1, NULL), 0);
+		assert_int_equal(pfs_release(s, &plan.plan, 1, NULL), -ENOENT);
+	}
+	pfs_close(&s);
+}
+
 static void a_get_plan_stays_readable_until_its_release(void **state)
 {
 	struct pfs_session *s = session_open(true);
@@ -554,6 +577,7 @@ int main(void)
 		with_daemon(handles_deliver_nothing),
 		with_daemon(a_ticket_of_before_restores_nothing),
 		with_daemon(the_same_memory_keeps_its_address),
+		with_daemon(a_plan_that_could_not_be_released_goes_on),
 		with_daemon(a_get_plan_stays_readable_until_its_release),
 		with_daemon(what_is_held_stays_mapped_under_its_number),
 		with_daemon(what_is_held_outlives_its_session),
