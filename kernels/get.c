@@ -88,9 +88,6 @@ static int check_request(const struct pfs_gpu *gpu, struct pfs_session *session,
 
 	if (!gpu)
 		return gpu_say(EINVAL, "a get has no device");
-	r = work_mine(gpu);
-	if (r)
-		return r;
 	if (q->reserved[0] || q->reserved[1] || q->reserved[2])
 		return gpu_say(EINVAL, "reserved fields of a get are not 0");
 	if (q->flags & ~PFS_GPU_URGENT)
@@ -270,6 +267,9 @@ int pfs_gpu_get(struct pfs_gpu *gpu, struct pfs_session *session, const struct p
 
 	if (!session || !q)
 		return gpu_say(EINVAL, "a get has no session or no request");
+	r = gpu ? work_mine(gpu) : 0;
+	if (r) /* the handle is the parent's */
+		return r;
 	f.handle = q->handle;
 	r = check_request(gpu, session, &f);
 	f.at = f.from;

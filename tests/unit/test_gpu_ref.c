@@ -376,6 +376,7 @@ static void in_a_child(void **state)
 	if (pid == 0) {
 		struct pfs_gpu *mine = gpu;
 		char why[200], wanted[200];
+		struct pfs_gpu_get_request get = {.handle = 5}; /* the parent's: it is not cancelled */
 		int bad = pfs_gpu_scatter(gpu, &c, &other) != -EPERM;
 
 		pfs_gpu_last_error(why, sizeof(why));
@@ -385,6 +386,7 @@ static void in_a_child(void **state)
 		bad |= pfs_gpu_register(gpu, memory, 4096, 1) != -EPERM || pfs_gpu_unregister(gpu, memory, 4096, 1) != -EPERM;
 		bad |= pfs_gpu_attach(gpu, NULL, NULL, NULL) != -EPERM || pfs_gpu_detach(gpu, NULL) != -EPERM;
 		bad |= pfs_gpu_info(gpu, &info) != -EPERM;
+		bad |= pfs_gpu_get(gpu, (struct pfs_session *)1, &get, NULL) != -EPERM;
 		pfs_gpu_end(&op);
 		pfs_gpu_close(&mine);
 		_exit(bad || op || mine);
