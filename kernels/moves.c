@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "kernels/check.h"
 #include "kernels/say.h"
 
 #define WHY_BYTES 512u /* that a sentence has at most */
+#define AGAIN_MS 10u   /* between two tries to give a plan back */
 
 int from_client(int error, const char *what)
 {
@@ -114,19 +116,21 @@ int moves_check(struct pfs_session *session, const struct pfs_session_info *info
 
 /* ---- afterwards ------------------------------------------------------------------------------------------------------ */
 
-/* A plan whose copies were not done in time.
+/* A plan whose copies were not done in time, or which the daemon did not take back.
  *
  * left     who has it
  * 1..n     its operations, and the caller until all of them are told of it
- * 0        whoever made it 0: the caller gives the plan back at once (`here`); an operation's end leaves it to the thread */
+ * 0        whoever made it 0: the caller gives the plan back at once (`here`), and leaves it to the thread where that cannot be done now; an
+ *          operation's end leaves it to the thread */
 struct aftermath {
 	struct aftermath *next; /* gpu->lock */
 	struct pfs_gpu *gpu;
 	struct pfs_session *session;
 	uint64_t plan;
 	bool get;
-	bool here;     /* gpu->lock */
-	uint32_t left; /* gpu->lock */
+	bool here;      /* gpu->lock */
+	uint32_t left;  /* gpu->lock */
+	uint32_t tries; /* the thread's */
 };
 
 int moves_init(struct moves *m, struct pfs_gpu *gpu, struct pfs_session *session, bool to_device)
@@ -141,6 +145,12 @@ static int give_back(const struct aftermath *a)
 	if (a->get)
 		return pfs_release(a->session, &a->plan, 1, NULL);
 	return pfs_put_abort(a->session, a->plan, 0, 0, NULL, NULL);
+}
+
+/* @r of give_back: the daemon could not be asked, it still has the plan. */
+static bool not_asked(int r)
+{
+	return r == -ENOBUFS || r == -EBUSY;
 }
 
 /* It is given back. */
@@ -172,14 +182,28 @@ static void aftermath_less(void *context, int error)
 	pthread_mutex_unlock(&gpu->lock);
 }
 
-/* (lock) One that is left to the thread. */
+/* (lock) The one of those left to the thread that was tried least. */
 static struct aftermath *aftermath_over(const struct pfs_gpu *gpu)
 {
-	struct aftermath *a = gpu->aftermaths;
+	struct aftermath *over = NULL;
 
-	while (a && (a->left > 0 || a->here))
-		a = a->next;
-	return a;
+	for (struct aftermath *a = gpu->aftermaths; a; a = a->next)
+		if (a->left == 0 && !a->here && (!over || a->tries < over->tries))
+			over = a;
+	return over;
+}
+
+/* Whoever closes the device waits for one more try of each, not for a daemon that takes nothing back. */
+static bool may_try_again(struct pfs_gpu *gpu)
+{
+	bool may;
+
+	pthread_mutex_lock(&gpu->lock);
+	may = !gpu->leaving;
+	pthread_mutex_unlock(&gpu->lock);
+	if (may)
+		nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000}, NULL);
+	return may;
 }
 
 void *aftermaths_main(void *context)
@@ -194,8 +218,9 @@ void *aftermaths_main(void *context)
 		pthread_mutex_unlock(&gpu->lock);
 		if (!a)
 			return NULL;
-		give_back(a);
-		aftermath_free(a);
+		a->tries++;
+		if (!not_asked(give_back(a)) || !may_try_again(gpu))
+			aftermath_free(a);
 	}
 }
 
@@ -231,25 +256,40 @@ int pfs_gpu_settle(struct pfs_gpu *gpu, struct pfs_session *session, uint32_t de
 	return r ? r : wait_for(gpu, session, false, work_deadline(gpu, deadline_ms));
 }
 
-/* The operations of @m, all of which are ended by others from here on. True: they had ended before. */
+/* The operations of @m, all of which are ended by others from here on. True: they had ended before, and @a is the caller's; else the
+ * thread may have freed it by now. */
 static bool aftermath_begin(struct aftermath *a, struct moves *m)
 {
-	*a = (struct aftermath){.gpu = m->gpu, .session = m->session, .plan = m->plan, .get = m->to_device, .left = 1};
-	pthread_mutex_lock(&a->gpu->lock);
-	a->next = a->gpu->aftermaths;
-	a->gpu->aftermaths = a;
-	pthread_mutex_unlock(&a->gpu->lock);
+	struct pfs_gpu *gpu = m->gpu;
+	bool here;
+
+	*a = (struct aftermath){.gpu = gpu, .session = m->session, .plan = m->plan, .get = m->to_device, .left = 1};
+	pthread_mutex_lock(&gpu->lock);
+	a->next = gpu->aftermaths;
+	gpu->aftermaths = a;
+	pthread_mutex_unlock(&gpu->lock);
 	for (uint32_t i = 0; i < m->count; i++) {
-		pthread_mutex_lock(&a->gpu->lock);
+		pthread_mutex_lock(&gpu->lock);
 		a->left++;
-		pthread_mutex_unlock(&a->gpu->lock);
+		pthread_mutex_unlock(&gpu->lock);
 		if (!work_tell(m->ops[i], aftermath_less, a))
 			aftermath_less(a, 0); /* it has ended; ours is left, so this is not the last */
 	}
-	pthread_mutex_lock(&a->gpu->lock);
-	a->here = --a->left == 0;
-	pthread_mutex_unlock(&a->gpu->lock);
-	return a->here;
+	pthread_mutex_lock(&gpu->lock);
+	here = a->here = --a->left == 0;
+	pthread_mutex_unlock(&gpu->lock);
+	return here;
+}
+
+/* What the caller could not do now. */
+static void aftermath_leave(struct aftermath *a)
+{
+	struct pfs_gpu *gpu = a->gpu;
+
+	pthread_mutex_lock(&gpu->lock);
+	a->here = false;
+	pthread_cond_signal(&gpu->over);
+	pthread_mutex_unlock(&gpu->lock);
 }
 
 int moves_end(struct moves *m, bool back)
@@ -263,7 +303,12 @@ int moves_end(struct moves *m, bool back)
 		free(a);
 	} else if (aftermath_begin(a, m)) {
 		r = give_back(a);
-		aftermath_free(a);
+		if (not_asked(r)) {
+			aftermath_leave(a);
+			r = 0;
+		} else {
+			aftermath_free(a);
+		}
 	}
 	for (uint32_t i = 0; i < m->count; i++)
 		pfs_gpu_end(&m->ops[i]);

@@ -33,8 +33,8 @@ int moves_start(struct moves *moves, const struct pfs_gpu_pages *pages, const ui
 /* Waits for all, until @deadline_ns. -ETIMEDOUT: one is under way still. Else none is: @error, which is what starting them said, or the first
  * error of theirs. */
 int moves_wait(struct moves *moves, uint64_t deadline_ns, int error);
-/* Ends the operations. With @give_back the plan is aborted or released: now, and what that says is returned, or when the last copy has
- * ended. The calling thread's sentence stays. */
+/* Ends the operations. With @give_back the plan is aborted or released: now, and what that says is returned; or, 0 then, by the thread: when the
+ * last copy has ended, or where the daemon cannot be asked now. The calling thread's sentence stays. */
 int moves_end(struct moves *moves, bool give_back);
 
 /* Is @pages of class @class_index, as @info has it, right for that class? -EINVAL and what check_pool says, of "class N". */

@@ -61,7 +61,8 @@ void pfs_gpu_options_init(struct pfs_gpu_options *options);
  * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says). */
 int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret);
 
-/* Waits for all copies, and until plans whose copies were late are given back; takes every registration back and leaves NULL behind. All
+/* Waits for all copies, and until plans whose copies were late are given back - a daemon that cannot be asked is tried once more, then
+ * they go with the session; takes every registration back and leaves NULL behind. All
  * operations must have been ended with pfs_gpu_end, and no call may be under way. NULL inside is allowed. */
 void pfs_gpu_close(struct pfs_gpu **gpu);
 
@@ -163,8 +164,8 @@ struct pfs_gpu_copy {
 struct pfs_gpu_op;
 
 /* Starts copying values to pages. Everything is checked before anything is submitted. Nothing of @copy is used after the return, except
- * `after`. Does not wait for the device, unless it is urgent and has more than some ten thousand pieces; where nothing else is under way in
- * its direction it submits the first 32 MiB, which takes some ten microseconds. *ret is the caller's and is ended
+ * `after`. Does not wait for the device. Where nothing else is under way in its direction it submits the first 32 MiB, which takes some ten
+ * microseconds; if it is urgent all of it, beside as many as 16 others. *ret is the caller's and is ended
  * with pfs_gpu_end. The values must stay theirs (the plan must stay) until the operation is done. Operations are not ordered among
  * themselves, of one direction neither: give the last event of one (pfs_gpu_event) as `after` of what is to follow it, or wait.
  * -EINVAL, -E2BIG, -EOVERFLOW, -ERANGE (page id, token range), -EFAULT (a value is not registered, or leaves its registration),
@@ -229,7 +230,8 @@ struct pfs_gpu_put_result {
 /* Stores a request: starts a put plan, copies the values that are new, waits, commits. When it returns, the pages may be written again and
  * the plan has ended, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be read and `after` be waited
  * for, until pfs_gpu_settle is 0; the plan is aborted by this library when it has, and the same keys are another plan's till then
- * (PFS_ANSWER_INFLIGHT). After any other error nothing of it is under way. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
+ * (PFS_ANSWER_INFLIGHT). After any other error nothing of it is under way. A plan that the daemon cannot be asked about just then, being
+ * too busy for as long as the session's deadline, is aborted by this library as soon as it can. @status (may be NULL): the caller's array, PFS_GROUP_* of each group.
  * *ret may be NULL. The request is judged before there is a plan, but for page ids and what the device says. Where groups got no room the
  * session is attached again before the return, so that another try finds what was granted since: the session's news need not be waited for,
  * and any request takes them.
@@ -269,7 +271,7 @@ struct pfs_gpu_get_result {
  * wanted, are what pfs_get_start answers: ask it, and give the handle.
  * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
  * written and `after` be waited for, so they may not be another request's, until pfs_gpu_settle is 0; the plan is released by this library when
- * it has. After any other error nothing of it is under way. After an error the bytes of the pages named mean nothing; where a page is named
+ * it has. After any other error nothing of it is under way. A plan that cannot be released just then is so later, as of a put. After an error the bytes of the pages named mean nothing; where a page is named
  * twice, or by two classes of one pool, they are undefined. The request is judged before there is a plan, but for page ids and what the device
  * says.
  * -EINVAL (a class that the layout has not, a pool that is not of its class, a range), -ETIMEDOUT, -ENOMEM, -EAGAIN (memory for values that are on

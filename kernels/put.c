@@ -69,34 +69,33 @@ static void count_groups(struct pfs_gpu_put_result *ret, const uint32_t *status,
 	}
 }
 
-/* Those that are pending are given back, unless they were committed meanwhile. */
-static void give_up(struct moves *m, uint32_t groups, uint32_t *status, uint32_t *given)
+/* Those that are pending are given back, unless they were committed meanwhile. False: the daemon could not be asked. */
+static bool give_up(struct moves *m, uint32_t groups, uint32_t *status, uint32_t *given)
 {
 	bool told = !pfs_put_abort(m->session, m->plan, 0, 0, given, NULL);
 
 	for (uint32_t i = 0; i < groups; i++)
 		if (status[i] == PFS_GROUP_PENDING)
 			status[i] = told ? given[i] : PFS_GROUP_LOST;
+	return told;
 }
 
 /* Groups that wait for another plan's key are asked about again until the deadline, and given back then. @status: of each group; @given:
- * room for as many. The session's news is the engine's: it is not looked at. */
-static int commit(struct moves *m, uint32_t groups, uint64_t until, uint32_t *status, uint32_t *given, struct pfs_gpu_put_result *ret)
+ * room for as many. The session's news is the engine's: it is not looked at. *open: something may be left of the plan. */
+static int commit(struct moves *m, uint32_t groups, uint64_t until, uint32_t *status, uint32_t *given, struct pfs_gpu_put_result *ret, bool *open)
 {
 	struct pfs_put_outcome outcome;
 	int r;
 
 	for (;;) {
 		r = pfs_put_commit(m->session, m->plan, 0, 0, status, &outcome);
-		if (r) {
-			r = from_client(r, "committing");
-			pfs_put_abort(m->session, m->plan, 0, 0, NULL, NULL); /* if there is anything left of it */
-			return r;
-		}
+		*open = r != 0;
+		if (r)
+			return from_client(r, "committing");
 		if (!any_pending(status, groups) || outcome.outcome != PFS_GROUP_OK)
 			break;
 		if (work_deadline(m->gpu, PENDING_LOOK_MS) > until) {
-			give_up(m, groups, status, given);
+			*open = !give_up(m, groups, status, given);
 			break;
 		}
 		nanosleep(&(struct timespec){.tv_nsec = PENDING_LOOK_MS * 1000000}, NULL);
@@ -111,6 +110,7 @@ static int put(struct moves *m, const struct pfs_gpu_put_request *q, uint32_t st
 {
 	struct pfs_put_result plan;
 	uint64_t until;
+	bool open = true;
 	int r = pfs_put_start(m->session, q->put, &plan);
 
 	if (r) {
@@ -124,9 +124,9 @@ static int put(struct moves *m, const struct pfs_gpu_put_request *q, uint32_t st
 	ret->come_again = plan.come_again != 0;
 	r = moves_wait(m, until, start_copies(m, q, &plan, state_mask));
 	ret->bytes = m->bytes;
-	moves_end(m, r != 0);
 	if (!r)
-		r = commit(m, q->put->group_count, until, status, given, ret);
+		r = commit(m, q->put->group_count, until, status, given, ret, &open);
+	moves_end(m, open);
 	if (!r && (ret->groups_refused || ret->come_again))
 		attach_again(m->gpu, m->session); /* best effort: so that another try finds what was granted since */
 	return r;
