@@ -67,8 +67,8 @@ static bool page_span(const struct pfs_gpu_pool *pool, const struct pfs_gpu_plan
 	return true;
 }
 
-/* Planes of one tensor may lie between each other's rows, so a page may span more than its stride; but then its rows may not meet
- * those of the next page. Rows in a regular grid do not when the whole grid of a page lies within its stride. */
+/* Planes of one tensor may lie between each other's rows. Those of a page do not meet those of the next one where all of a page lies within the
+ * stride. */
 static int check_plane_place(const struct pfs_gpu_pool *pool, uint32_t i)
 {
 	const struct pfs_gpu_plane *plane = &pool->planes[i];

@@ -25,7 +25,7 @@ int pfs_gpu_ring_pages(const struct pfs_gpu_ring *ring, uint64_t first, uint32_t
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t f = first + i;
 
-		pages[i] = f < ring->sink ? (uint32_t)f : (uint32_t)(ring->sink + (f - ring->sink + ring->roll % rolling) % rolling);
+		pages[i] = f < ring->sink ? (uint32_t)f : (uint32_t)(ring->sink + ((f - ring->sink) % rolling + ring->roll % rolling) % rolling);
 	}
 	return 0;
 }

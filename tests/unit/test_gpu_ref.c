@@ -162,6 +162,8 @@ static void every_plane_size(void **state)
 /* A window of frames in a ring that has rolled, sink and all: the frames that a naive ring has. */
 static void windows(void **state)
 {
+	uint32_t last[2];
+
 	for (unsigned turn = 0; turn < 60; turn++) {
 		uint32_t each = 1 + (uint32_t)dice(&d, 4), sink = each * (uint32_t)dice(&d, 2), window = each * (1 + (uint32_t)dice(&d, 5));
 		struct pfs_gpu_ring ring = {.capacity = sink + window, .sink = sink, .roll = dice(&d, window)};
@@ -189,6 +191,10 @@ static void windows(void **state)
 		copy_and_compare(&w, &c, turn & 1, turn % 3 ? -1 : PATH_BATCHED);
 		world_free(&w);
 	}
+	/* Frames near the last number: 2^64 - 3 is 1 of three, and rolled by two more it is 0. */
+	assert_int_equal(pfs_gpu_ring_pages(&(struct pfs_gpu_ring){3, 0, 2}, UINT64_MAX - 2, 2, last), 0);
+	assert_int_equal(last[0], 0);
+	assert_int_equal(last[1], 1);
 	assert_int_equal(pfs_gpu_ring_pages(&(struct pfs_gpu_ring){4, 4, 0}, 0, 1, (uint32_t[1]){0}), -EINVAL);
 	assert_int_equal(pfs_gpu_ring_pages(&(struct pfs_gpu_ring){4, 1, 0}, 1, 4, (uint32_t[4]){0}), -ERANGE);
 	assert_int_equal(pfs_gpu_ring_pages(&(struct pfs_gpu_ring){4, 1, 0}, UINT64_MAX, 2, (uint32_t[2]){0}), -ERANGE);
