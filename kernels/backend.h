@@ -79,6 +79,7 @@ struct backend_ops {
 	int (*event_wait)(struct backend *backend, enum lane lane, struct gpu_event *event);
 	int (*event_wait_foreign)(struct backend *backend, enum lane lane, void *event);
 	/* The calling thread waits, sleeping. */
+	/* Both wait; -ECANCELED: nobody can tell any more, the process ends. */
 	int (*event_finish)(struct backend *backend, struct gpu_event *event);
 	/* 1: it is reached, or was never recorded. 0: not yet. */
 	int (*event_reached)(struct backend *backend, struct gpu_event *event);

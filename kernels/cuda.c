@@ -39,11 +39,18 @@ static struct cuda *cuda_of(struct backend *b)
 	return (struct cuda *)b;
 }
 
+/* What a caller who waits for work is told: -ECANCELED where the driver has ended with the process, so that nobody knows what the device
+ * still does. */
+static int of_work(CUresult r, int error)
+{
+	return r == CUDA_ERROR_DEINITIALIZED ? -ECANCELED : error;
+}
+
 static int enter(struct cuda *c)
 {
 	CUresult r = c->api->p_cuCtxPushCurrent(c->context);
 
-	return r ? cuda_said(c->api, r, "the device's context") : 0;
+	return r ? of_work(r, cuda_said(c->api, r, "the device's context")) : 0;
 }
 
 /* Ends what enter began; what has come of the function between. */
@@ -58,32 +65,38 @@ static int leave(struct cuda *c, CUresult r, const char *what)
 
 /* ---- open and close -------------------------------------------------------------------------------------------------- */
 
-static int attribute(struct cuda *c, CUdevice_attribute which)
+/* @result: of the first that fails. */
+static int attribute(struct cuda *c, CUdevice_attribute which, CUresult *result)
 {
 	int value = 0;
+	CUresult r = c->api->p_cuDeviceGetAttribute(&value, which, c->device);
 
-	return c->api->p_cuDeviceGetAttribute(&value, which, c->device) ? 0 : value;
+	*result = *result ? *result : r;
+	return r ? 0 : value;
 }
 
 static int check_device(struct cuda *c, int32_t ordinal)
 {
-	int major, minor;
+	CUresult r = CUDA_SUCCESS, unknown = CUDA_SUCCESS;
+	int major = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &r);
+	int minor = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &r);
+	int same_addresses = attribute(c, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &r);
 
-	major = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-	minor = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+	c->backend.blocks[KERNEL_BUS] = (uint32_t)attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &r);
+	if (r)
+		return cuda_said(c->api, r, "asking for the device's attributes");
 	c->backend.compute_capability = (uint32_t)(major * 10 + minor);
 	if (major < 8)
 		return gpu_say(ENOTSUP, "device %d, %s, has compute capability %d.%d, 8.0 or newer is needed", ordinal,
 			c->backend.device_name, major, minor);
-	if (!attribute(c, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM))
+	if (!same_addresses)
 		return gpu_say(ENOTSUP, "device %d, %s, sees registered memory at other addresses than the process", ordinal,
 			c->backend.device_name);
 	c->backend.bulk = major >= 9;
-	c->backend.mps = attribute(c, CU_DEVICE_ATTRIBUTE_MPS_ENABLED) != 0;
-	c->read_only_pins = attribute(c, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+	c->backend.mps = attribute(c, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, &unknown) != 0; /* a driver that does not know has none */
+	c->read_only_pins = attribute(c, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &unknown) != 0;
 	c->backend.blocks[KERNEL_RING] = BLOCKS_RING;
 	c->backend.blocks[KERNEL_BULK] = BLOCKS_BULK;
-	c->backend.blocks[KERNEL_BUS] = (uint32_t)attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	return 0;
 }
 
@@ -226,11 +239,37 @@ static int cuda_open(const struct backend_needs *needs, struct backend **ret)
 
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
+/* In the context. Where what somebody has registered around @at ends; 0: nobody has. */
+static uint64_t registered_until(struct cuda *c, uint64_t at)
+{
+	CUdeviceptr begin = 0;
+	size_t bytes = 0;
+	CUresult r = c->api->p_cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
+
+	if (!r)
+		r = c->api->p_cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at);
+	return !r && begin <= at && begin + bytes > at ? begin + bytes : 0;
+}
+
+/* In the context. CUDA refuses what was registered by somebody, be it only a part: that will not do for copies of the rest. */
+static int accept_foreign(struct cuda *c, uint64_t address, uint64_t bytes)
+{
+	uint64_t at = address, next;
+
+	while (at < address + bytes && (next = registered_until(c, at)))
+		at = next;
+	if (at >= address + bytes)
+		return 0;
+	return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx", (unsigned long long)bytes,
+		(unsigned long long)address, (unsigned long long)at);
+}
+
 static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)
 {
 	struct cuda *c = cuda_of(b);
 	unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
 	char what[96];
+	int error = 0;
 	CUresult r;
 
 	*foreign = false;
@@ -241,11 +280,15 @@ static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bo
 		return -EIO;
 	r = c->api->p_cuMemHostRegister((void *)(uintptr_t)address, bytes, flags);
 	if (r == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
-		*foreign = true;
+		error = accept_foreign(c, address, bytes);
+		*foreign = !error;
 		r = CUDA_SUCCESS;
 	}
 	snprintf(what, sizeof(what), "registering %llu bytes at 0x%llx", (unsigned long long)bytes, (unsigned long long)address);
-	return leave(c, r, what);
+	if (r)
+		return leave(c, r, what);
+	leave(c, r, NULL);
+	return error;
 }
 
 static int cuda_unregister(struct backend *b, uint64_t address)
@@ -426,10 +469,13 @@ static int cuda_event_wait(struct backend *b, enum lane lane, struct gpu_event *
 static int cuda_event_finish(struct backend *b, struct gpu_event *event)
 {
 	struct cuda *c = cuda_of(b);
+	int error = enter(c);
+	CUresult r;
 
-	if (enter(c))
-		return -EIO;
-	return leave(c, c->api->p_cuEventSynchronize(event->event), "copying");
+	if (error)
+		return error;
+	r = c->api->p_cuEventSynchronize(event->event);
+	return of_work(r, leave(c, r, "copying"));
 }
 
 static int cuda_event_reached(struct backend *b, struct gpu_event *event)
@@ -453,10 +499,13 @@ static void *cuda_event_handle(struct gpu_event *event)
 static int cuda_drain(struct backend *b, enum lane lane)
 {
 	struct cuda *c = cuda_of(b);
+	int error = enter(c);
+	CUresult r;
 
-	if (enter(c))
-		return -EIO;
-	return leave(c, c->api->p_cuStreamSynchronize(c->lanes[lane]), "waiting for a stream");
+	if (error)
+		return error;
+	r = c->api->p_cuStreamSynchronize(c->lanes[lane]);
+	return of_work(r, leave(c, r, "waiting for a stream"));
 }
 
 const struct backend_ops backend_cuda = {

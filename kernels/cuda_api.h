@@ -18,7 +18,7 @@
 	x(cuCtxPushCurrent) x(cuCtxPopCurrent) x(cuCtxGetStreamPriorityRange) x(cuStreamCreateWithPriority)             \
 	x(cuStreamDestroy) x(cuStreamSynchronize) x(cuStreamWaitEvent) x(cuEventCreate) x(cuEventDestroy)               \
 	x(cuEventRecord) x(cuEventSynchronize) x(cuEventElapsedTime) x(cuEventQuery) x(cuMemAlloc) x(cuMemFree)         \
-	x(cuMemGetInfo) x(cuMemHostAlloc) x(cuMemFreeHost) x(cuMemHostRegister) x(cuMemHostUnregister)                  \
+	x(cuMemGetInfo) x(cuPointerGetAttribute) x(cuMemHostAlloc) x(cuMemFreeHost) x(cuMemHostRegister) x(cuMemHostUnregister)                  \
 	x(cuMemcpyHtoDAsync) x(cuMemcpyDtoHAsync) x(cuMemcpy2DAsync) x(cuMemsetD8Async) x(cuModuleLoadData)           \
 	x(cuModuleUnload) x(cuModuleGetFunction) x(cuFuncSetAttribute) x(cuLaunchKernel)
 
@@ -41,7 +41,7 @@ struct cuda_api {
 	int driver_version;
 };
 
-/* Loads libcuda once. -ENODEV (it is not there), -ENOTSUP (too old). Any thread. */
+/* Loads libcuda once. -ENODEV (it is not there; or it has no device, or cannot use any now: a later call may), -ENOTSUP (too old). Any thread. */
 int cuda_load(const struct cuda_api **ret);
 /* "@what: CUDA_ERROR_..., sentence". -ENOMEM where memory of the device is short, else -EIO. */
 int cuda_said(const struct cuda_api *api, CUresult result, const char *what);

@@ -16,7 +16,7 @@ typedef CUresult (*get_address)(const char *name, void **ret, int version, cuuin
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct cuda_api api;
 static int error;
-static char why[256];
+static char why[256], version[32];
 
 static int __attribute__((format(printf, 2, 3))) fail(int number, const char *format, ...)
 {
@@ -63,7 +63,6 @@ static void load(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	get_address address;
-	char version[32];
 
 	if (!library) {
 		fail(ENODEV, "no CUDA driver: %s", dlerror());
@@ -84,15 +83,36 @@ static void load(void)
 		return;
 	}
 	load_batch(address);
-	if (api.p_cuInit(0) != CUDA_SUCCESS)
-		fail(ENODEV, "the CUDA driver of version %s finds no device that it can use", version);
+}
+
+/* Again where it failed: what a driver waits for may have come meanwhile. */
+static CUresult init(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static bool done;
+	CUresult r;
+
+	pthread_mutex_lock(&lock);
+	r = done ? CUDA_SUCCESS : api.p_cuInit(0);
+	done = !r;
+	pthread_mutex_unlock(&lock);
+	return r;
 }
 
 int cuda_load(const struct cuda_api **ret)
 {
+	char what[96];
+	CUresult r;
+
 	pthread_once(&once, load);
 	if (error)
 		return gpu_say(error, "%s", why);
+	r = init();
+	if (r) {
+		snprintf(what, sizeof(what), "the CUDA driver of version %s finds no device that it can use", version);
+		cuda_said(&api, r, what);
+		return -ENODEV;
+	}
 	*ret = &api;
 	return 0;
 }

@@ -140,8 +140,20 @@ int moves_init(struct moves *m, struct pfs_gpu *gpu, struct pfs_session *session
 	return m->aftermath ? 0 : gpu_say(ENOMEM, "no memory for a plan");
 }
 
+static bool touches_are_over(struct pfs_gpu *gpu)
+{
+	bool over;
+
+	pthread_mutex_lock(&gpu->lock);
+	over = !gpu->unknown;
+	pthread_mutex_unlock(&gpu->lock);
+	return over;
+}
+
 static int give_back(const struct aftermath *a)
 {
+	if (!touches_are_over(a->gpu))
+		return 0;
 	if (a->get)
 		return pfs_release(a->session, &a->plan, 1, NULL);
 	return pfs_put_abort(a->session, a->plan, 0, 0, NULL, NULL);

@@ -160,9 +160,11 @@ static struct pfs_gpu_op *pop(struct pfs_gpu_op **queue, struct pfs_gpu_op ***en
 	return op;
 }
 
-static void note_lost(struct pfs_gpu *gpu)
+/* @r is what the backend said. -ECANCELED: it cannot be asked any more, for the process ends, and the device may still be at it. */
+static void note_lost(struct pfs_gpu *gpu, int r)
 {
 	pthread_mutex_lock(&gpu->lock);
+	gpu->unknown |= r == -ECANCELED;
 	if (!gpu->lost)
 		snprintf(gpu->why_lost, sizeof(gpu->why_lost), "%s", gpu_said());
 	gpu->lost = true;
@@ -212,7 +214,7 @@ static void carry(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 	pthread_mutex_lock(&gpu->lock);
 	gpu->submit_cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - began;
 	if (r) {
-		op->failed = r;
+		op->failed = r == -ECANCELED ? -EIO : r;
 		snprintf(op->why, sizeof(op->why), "%s", gpu_said());
 		hand_to_reaper(c, op);
 	} else {
@@ -293,15 +295,17 @@ static int finish(struct channel *c, struct pfs_gpu_op *op)
 	}
 	work_moment(op, OP_REACHED);
 	if (r) /* CUDA's errors of work are sticky */
-		note_lost(c->gpu);
-	return r;
+		note_lost(c->gpu, r);
+	return r == -ECANCELED ? -EIO : r;
 }
 
 /* Its submission failed. Waits for what is under way on all lanes of @c, and lets others submit again. */
 static int drain(struct channel *c, struct pfs_gpu_op *op)
 {
-	if (submit_drain(c))
-		note_lost(c->gpu);
+	int r = submit_drain(c);
+
+	if (r)
+		note_lost(c->gpu, r);
 	pthread_mutex_lock(&c->gpu->lock);
 	give_channel(c);
 	pthread_mutex_unlock(&c->gpu->lock);

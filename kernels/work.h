@@ -154,6 +154,7 @@ struct pfs_gpu {
 	bool leaving; /* the device is being closed: what cannot be given back is not tried again */
 	bool closing; /* and nothing is left */
 	bool lost;
+	bool unknown; /* nor can it be asked what it still does: plans are not given back, the process's end does that */
 	char why_lost[256];
 	uint64_t submit_cpu_ns, moved[2]; /* moved[1]: to the device */
 	uint64_t paths[PATHS]; /* rectangles; atomic, without the lock */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check_faults ref|cuda lost|full: what goes wrong with a device. Each in a process of its own, for a context that is lost does not come
+ * check_faults ref|cuda lost|full|shared: what goes wrong with a device. Each in a process of its own, for a context that is lost does not come
  * back. Exits with 77 where there is no GPU, and says why.
  *
  *   lost   a kernel traps while copies are under way: they end, and all calls say so from then on
  *   full   no memory of the device is left: at open, and for copies later
+ *   shared memory that somebody else has registered, whole and in part
  */
 #include <errno.h>
 #include <stdio.h>
@@ -293,6 +294,43 @@ static void full(void)
 	lab_close(&lab);
 }
 
+/* ---- shared ---------------------------------------------------------------------------------------------------------- */
+
+/* Another user of the device has registered both halves; or one of them, which only a driver can tell. */
+static void shared(void)
+{
+	struct pfs_gpu *other;
+	struct pfs_gpu_info info;
+	struct pfs_gpu_op *op;
+	struct memory m;
+
+	MUST(!open_device());
+	other = gpu;
+	gpu = NULL;
+	MUST(!open_device());
+	take(&m, 8ull << 20);
+	MUST(!pfs_gpu_register(other, m.segment, m.bytes, 1));
+	MUST(!pfs_gpu_register(other, m.segment + m.bytes, m.bytes, 1));
+	MUST(!pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1));
+	MUST(copy_on_all_paths(&m) == 0);
+	MUST(!pfs_gpu_unregister(gpu, m.segment, 2 * m.bytes, 1));
+	MUST(!pfs_gpu_unregister(other, m.segment + m.bytes, m.bytes, 1)); /* it is theirs still */
+	if (cuda) {
+		MUST(pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1) == -EINVAL);
+		says("registering what is registered in part", "somebody has registered a part of them, not what is at 0x");
+		MUST(!pfs_gpu_info(gpu, &info) && info.registrations == 0);
+		MUST(pfs_gpu_scatter(gpu, &m.copy, &op) == -EFAULT);
+	}
+	MUST(!pfs_gpu_unregister(other, m.segment, m.bytes, 1));
+	MUST(!pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1));
+	MUST(copy_on_all_paths(&m) == 0);
+	MUST(!pfs_gpu_unregister(gpu, m.segment, 2 * m.bytes, 1));
+	give(&m);
+	pfs_gpu_close(&other);
+	pfs_gpu_close(&gpu);
+	lab_close(&lab);
+}
+
 int main(int argc, char **argv)
 {
 	char why[512];
@@ -310,6 +348,8 @@ int main(int argc, char **argv)
 	alarm(HANGS_S); /* that nothing hangs is a part of it */
 	if (!strcmp(argv[2], "lost"))
 		lost();
+	else if (!strcmp(argv[2], "shared"))
+		shared();
 	else
 		full();
 	printf("%s: ok\n", argv[2]);

@@ -132,7 +132,7 @@ def main():
     seed = int(os.environ.get("SEED", time.time_ns() % 1000000))
     print("%s, SEED=%d" % (KERNELS, seed), flush=True)
     chance = random.Random(seed)
-    for what in ("lost", "full"):
+    for what in ("lost", "full", "shared"):
         run("check_faults", KERNELS, what)
     daemon = Daemon()
     try:

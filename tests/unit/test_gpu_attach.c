@@ -20,6 +20,7 @@ static struct {
 	unsigned count;                      /* places that are registered */
 	unsigned registers, unregisters;     /* calls */
 	unsigned fail_register, fail_unregister; /* the n-th from now on fails, 0: none */
+	bool foreign;                        /* somebody else has registered it all */
 	void (*at_register)(void);           /* done once, when the next one was registered, or is about to fail */
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -43,14 +44,14 @@ static int driver_register(struct backend *b, uint64_t address, uint64_t bytes, 
 	for (unsigned i = 0; i < driver.count; i++)
 		assert(address + bytes <= driver.at[i] || address >= driver.at[i] + driver.bytes[i]);
 	assert(driver.count < MAX_PLACES && is_mapped(address, bytes));
-	if (!fails) {
+	if (!fails && !driver.foreign) {
 		driver.at[driver.count] = address;
 		driver.bytes[driver.count++] = bytes;
 	}
 	pthread_mutex_unlock(&driver.lock);
 	if (meanwhile)
 		meanwhile();
-	*foreign = false;
+	*foreign = driver.foreign;
 	return fails ? gpu_say(EIO, "the driver was made to fail") : 0;
 }
 
@@ -549,6 +550,31 @@ static int begin(void **state)
 	return r;
 }
 
+/* What somebody else has registered is used, and stays theirs. */
+static void what_others_have_registered_stays_theirs(void **state)
+{
+	struct pfs_gpu *gpu = open_device(1);
+	uint8_t *memory = mmap(NULL, 2 * VALUE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pfs_gpu_info info;
+	struct pfs_gpu_op *op;
+
+	driver.foreign = true;
+	assert_int_equal(pfs_gpu_register(gpu, memory, VALUE, 1), 0);
+	assert_int_equal(pfs_gpu_register(gpu, memory + VALUE, VALUE, 1), 0);
+	assert_int_equal(pfs_gpu_info(gpu, &info), 0);
+	assert_int_equal(info.registrations, 2);
+	op = copy_of(gpu, memory);
+	__atomic_store_n(&recorded, true, __ATOMIC_RELEASE);
+	assert_int_equal(pfs_gpu_wait(op, 0), 0);
+	pfs_gpu_end(&op);
+	assert_int_equal(pfs_gpu_unregister(gpu, memory, VALUE, 1), 0);
+	pfs_gpu_close(&gpu); /* with the other one */
+	assert_int_equal(driver.registers, 2);
+	assert_int_equal(driver.unregisters, 0);
+	driver.foreign = false;
+	munmap(memory, 2 * VALUE);
+}
+
 #define with_daemon(f) cmocka_unit_test_setup_teardown(f, begin, daemon_end)
 
 int main(void)
@@ -566,6 +592,7 @@ int main(void)
 		with_daemon(an_attaching_that_fails_holds_nothing),
 		with_daemon(a_range_of_several_pieces_goes_whole_or_not_at_all),
 		with_daemon(what_the_engine_registers_anew_is_its_own),
+		with_daemon(what_others_have_registered_stays_theirs),
 		with_daemon(attached_and_detached_by_several_threads),
 		with_daemon(attached_through_deaths_by_several_threads),
 	};

@@ -250,6 +250,38 @@ static void a_plan_is_given_back_until_the_daemon_was_asked(void **state)
 	end();
 }
 
+/* Where nobody can tell any more what the device does, plans are the daemon's, who waits for the process's end. */
+static int cannot_tell(struct backend *b, struct gpu_event *event)
+{
+	lazy_event_finish(b, event);
+	return gpu_say(ECANCELED, "the driver has ended");
+}
+
+static void what_cannot_be_asked_keeps_its_plans(void **state)
+{
+	struct backend_ops ops = backend_lazy;
+	struct moves m;
+
+	ops.event_finish = cannot_tell;
+	begin();
+	f.gpu->backend->ops = &ops;
+	for (uint32_t i = 0; i < 2; i++) {
+		int r = moves_init(&m, f.gpu, session, i);
+
+		assert_int_equal(r, 0);
+		m.plan = PLAN;
+		f.reached = true;
+		r = moves_start(&m, &f.of_class, f.w.segment, f.offsets, VALUES, &f.reached, 0);
+		assert_int_equal(r, i ? -EIO : 0); /* lost by then */
+		assert_int_equal(moves_wait(&m, work_now() + 60000000000, r), -EIO);
+		assert_non_null(strstr(gpu_said(), "the driver has ended"));
+		assert_int_equal(moves_end(&m, true), 0);
+	}
+	assert_int_equal(aftermaths_wait(f.gpu, session), 0);
+	end();
+	assert_int_equal(tier.released + tier.aborted, 0);
+}
+
 /* Closing the device does not wait for a daemon that takes nothing back. */
 static void a_device_is_closed_over_a_daemon_that_cannot_be_asked(void **state)
 {
@@ -276,6 +308,7 @@ int main(void)
 		cmocka_unit_test(a_plan_that_was_left_is_not_touched),
 		cmocka_unit_test(copies_end_while_their_plan_is_left),
 		cmocka_unit_test(a_plan_is_given_back_until_the_daemon_was_asked),
+		cmocka_unit_test(what_cannot_be_asked_keeps_its_plans),
 		cmocka_unit_test(a_device_is_closed_over_a_daemon_that_cannot_be_asked),
 	};
 	const char *seed = getenv("SEED");
