@@ -74,6 +74,7 @@ struct index {
 	uint64_t held_units;   /* sum over held records, */
 	uint32_t held;         /* and how many there are */
 	uint32_t zero_page_records; /* with a row: looked for when a page comes or a record is trimmed; atomic where it is read without the guard */
+	bool rows_apart; /* the page of a row has lost its name, for want of hollow entries: rows are looked for from then on; likewise atomic */
 	uint32_t hollow_first, hollow_count;
 	uint32_t place_first, place_count;
 	uint32_t hollow_top, hollow_list; /* never used from here on; used once: list through entry.record */
@@ -293,6 +294,19 @@ static inline void zero_page_record_goes(struct index *index, const struct recor
 {
 	if (record_is_zero(r))
 		__atomic_store_n(&index->zero_page_records, index->zero_page_records - 1, __ATOMIC_RELAXED);
+}
+
+/* Is there perhaps a row that does not stand where the page of its key ends its record? With the guard or without. */
+static inline bool rows_elsewhere(const struct index *index)
+{
+	return __atomic_load_n(&index->zero_page_records, __ATOMIC_RELAXED) || __atomic_load_n(&index->rows_apart, __ATOMIC_RELAXED);
+}
+
+/* A value of @page, or its name, has gone: notes a row whose page has neither. Its key may be put again elsewhere. */
+static inline void row_apart_note(struct index *index, const struct record *r, uint32_t page)
+{
+	if (page != INDEX_PAGE_ROW && page + 1u == r->pages && r->flags & RECORD_FLAG_ROW)
+		__atomic_store_n(&index->rows_apart, true, __ATOMIC_RELAXED);
 }
 
 /* ---- fetching ahead -------------------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ void index_prefetch(const struct index *index, const struct key *keys, uint32_t 
 
 void index_prefetch_rows(const struct index *index, const uint64_t *hashes, uint32_t n)
 {
-	if (!__atomic_load_n(&index->zero_page_records, __ATOMIC_RELAXED)) /* else they are not looked for in the map */
+	if (!rows_elsewhere(index)) /* else they are not looked for in the map */
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		__builtin_prefetch(&index->map.buckets[keymap_home(&index->map, row_hash(hashes[i]))]);
@@ -97,13 +97,13 @@ static bool has_own_row(const struct index *index, const struct index_hit *hit)
 	return hit->page + 1u == r->pages && r->flags & RECORD_FLAG_ROW;
 }
 
-/* Rows mostly stand where the page at their key ends its record. What is left is looked for in the map, where records without pages have
- * theirs. */
+/* Rows mostly stand where the page at their key ends its record. What is left is looked for in the map: rows of records without pages, and those
+ * whose page has lost its name. */
 static void hit_rows(const struct index *index, const struct key *keys, const uint64_t *hashes, uint32_t n, uint32_t states,
 	struct index_hit *hits)
 {
 	const struct keymap *map = &index->map;
-	bool others = index->zero_page_records > 0;
+	bool others = rows_elsewhere(index);
 	uint64_t perhaps = 0;
 
 	for (uint32_t i = 0; i < n; i++) {

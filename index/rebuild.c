@@ -360,6 +360,8 @@ static void records_settle(struct index *index)
 			place_settle(index, n, INDEX_PAGE_ROW, committed && record_is_zero(r));
 			if (place_any(index, r, INDEX_PAGE_ROW) != WORD_NONE)
 				r->flags |= RECORD_FLAG_ROW;
+			if (r->pages && place_any(index, r, r->pages - 1u) == WORD_NONE)
+				row_apart_note(index, r, r->pages - 1u);
 		}
 		if (!committed && r->flags & RECORD_FLAG_WHOLE) {
 			r->flags &= (uint8_t)~RECORD_FLAG_WHOLE;

@@ -191,6 +191,7 @@ void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index
 			record_row_gone(index, record);
 		else
 			link_disown(index, record, page);
+		row_apart_note(index, r, page);
 	}
 	record_review(index, record, sink);
 }

@@ -1128,6 +1128,13 @@ static void test_a_twin_joins_what_is_half_settled(void **state)
 	run(LAYOUT_MANY, 700, 40, 436304964);
 }
 
+/* A page with a row loses its name, since there are no hollow entries, and comes anew in another record: the row is found where it was. */
+static void test_a_row_is_found_where_its_page_lost_its_name(void **state)
+{
+	(void)state;
+	run(LAYOUT_WINDOWS, 500, 0, 831806373);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1136,6 +1143,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_windows),
 		cmocka_unit_test(test_a_twin_joins_what_is_half_settled),
+		cmocka_unit_test(test_a_row_is_found_where_its_page_lost_its_name),
 	};
 
 	given_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : clock_now_ns() % 1000000007u;
