@@ -31,7 +31,7 @@ struct pfs_put_request;
 struct pfs_get_request;
 
 #define PFS_GPU_MAX_PLANES 4096u          /* of a pool */
-#define PFS_GPU_MAX_PAGES_PER_VALUE 1024u
+#define PFS_GPU_MAX_PAGES_PER_VALUE 1024u /* planes x pages_per_value: 65,536 at most */
 #define PFS_GPU_MAX_VALUES (1u << 20)     /* of a copy; and that many page ids */
 #define PFS_GPU_MAX_PARTS 1024u           /* of a copy */
 #define PFS_GPU_STAGING_BYTES (64u << 20) /* memory of the device that one pfs_gpu takes, all in all */
@@ -44,12 +44,13 @@ size_t pfs_gpu_last_error(char *to, size_t size);
 
 struct pfs_gpu;
 
+/* Filled in by pfs_gpu_options_init, not zeroed. */
 struct pfs_gpu_options {
 	uint32_t size;             /* sizeof(struct pfs_gpu_options); pfs_gpu_options_init sets it */
 	int32_t device;            /* ordinal of the CUDA device, whose primary context is used; default 0 */
 	const char *kernels;       /* "cuda", "ref", or NULL: $PFS_KERNELS, else cuda; default NULL */
 	uint32_t register_threads; /* of one registration, 1..64; default 4 */
-	uint32_t deadline_ms;      /* of waits that name none; default 30,000 */
+	uint32_t deadline_ms;      /* of waits that name none, not 0; default 30,000 */
 	uint64_t reserved[6];
 };
 
@@ -77,7 +78,7 @@ struct pfs_gpu_info {
 	uint64_t staging_bytes;      /* memory of the device that is taken */
 	uint64_t submit_cpu_ns;      /* CPU time of the submitting threads so far */
 	uint64_t bytes_to_device, bytes_to_host; /* moved so far */
-	uint64_t copies[8];          /* by path: staged, bulk kernel, direct kernel, batched copies */
+	uint64_t copies[8];          /* pieces of work (a copy, or each part and span of one) by path: staged, bulk kernel, direct kernel, batched */
 	uint64_t reserved[6];
 };
 int pfs_gpu_info(struct pfs_gpu *gpu, struct pfs_gpu_info *ret);
@@ -89,7 +90,7 @@ typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t to
 
 /* Registers what was granted to @session's rank - ranges of its own shares alone - in parallel, mapping its pages first, and
  * acknowledges it, so that puts are given addresses in it. Open the session with auto_ack 0, and attach before the first request: it takes
- * 0.03 to 0.06 s a GiB. One session is one device's: for two open two sessions. Called again it takes up what was granted since; what is
+ * 0.02 to 0.03 s a GiB of huge pages, up to 0.11 of others, up to 0.3 where the daemon has not made them (`populate` false). One session is one device's: for two open two sessions. Called again it takes up what was granted since; what is
  * registered already stays so and costs nothing. Memory that is mapped read-only is registered so, and only read from. What is registered stays mapped. After the daemon was
  * restarted with other memory (pfs_session_info.remapped) the new one is registered, and what was registered of the old one is taken back
  * as soon as an attaching finds neither a plan nor a copy that uses it. Several threads may attach one session: one after another.
@@ -99,7 +100,7 @@ typedef void (*pfs_gpu_progress)(void *context, uint64_t done_bytes, uint64_t to
 int pfs_gpu_attach(struct pfs_gpu *gpu, struct pfs_session *session, pfs_gpu_progress progress, void *context);
 
 /* Takes the registrations back that @session's attaching made, and lets its memory go. First end all copies of its plans. Those that a
- * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline, and so is an attaching. Before pfs_close; where that was
+ * pfs_gpu_put or pfs_gpu_get left under way are waited for, the default deadline; an attaching as long as it takes. Before pfs_close; where that was
  * forgotten, @session still names what it had, and nothing of it is touched.
  * -ENOENT (it is not attached), -EBUSY (a copy uses its memory), -ETIMEDOUT (a copy is under way, or a plan is being given
  * back): nothing was taken back then, and the session may not be closed.
@@ -164,8 +165,9 @@ struct pfs_gpu_copy {
 struct pfs_gpu_op;
 
 /* Starts copying values to pages. Everything is checked before anything is submitted. Nothing of @copy is used after the return, except
- * `after`. Does not wait for the device. Where nothing else is under way in its direction it submits the first 32 MiB, which takes some ten
- * microseconds; if it is urgent all of it, beside as many as 16 others. *ret is the caller's and is ended
+ * `after`. Does not wait for the device. Where nothing else is under way in its direction it submits as much as fills the ring once (32 MiB to
+ * the device, 27 back; with parts, of the first one), which takes some ten microseconds; if it is urgent as much as tables have room for, all of a few
+ * MiB, beside up to 15 others. *ret is the caller's and is ended
  * with pfs_gpu_end. The values must stay theirs (the plan must stay) until the operation is done. Operations are not ordered among
  * themselves, of one direction neither: give the last event of one (pfs_gpu_event) as `after` of what is to follow it, or wait.
  * -EINVAL, -E2BIG, -EOVERFLOW, -ERANGE (page id, token range), -EFAULT (a value is not registered, or leaves its registration),
@@ -181,7 +183,8 @@ int pfs_gpu_wait(struct pfs_gpu_op *op, uint32_t deadline_ms);
 /* 0: done. -EAGAIN: not yet. Else how it failed. Never blocks. */
 int pfs_gpu_test(struct pfs_gpu_op *op);
 /* The event of part @part (0 without parts), for a stream of the engine to wait for. Waits until it was recorded, which is long before the
- * copy is done. The event belongs to the operation. *ret is NULL with `ref`: the part is done. */
+ * copy is done. The event belongs to the operation. *ret is NULL with `ref`: the part is done. -ERANGE (no such part), -ETIMEDOUT (not
+ * recorded until then), else how the operation failed. */
 int pfs_gpu_event(struct pfs_gpu_op *op, uint32_t part, uint32_t deadline_ms, void **ret);
 /* Ends an operation and leaves NULL behind; one that is still under way goes by itself when it is done. NULL inside is allowed. */
 void pfs_gpu_end(struct pfs_gpu_op **op);
@@ -267,7 +270,7 @@ struct pfs_gpu_get_result {
 /* Fetches a request: looks up, makes a get plan, copies, waits, releases; what memory does not hold at once comes by several plans. Values that
  * come into memory that is new to the session are no error: it is attached again. Where less than `to` comes, since a value cannot be read or
  * memory is short, `restored_len` is that where it can be gone on from: of classes with a value of each page. Else, with `get` and without a
- * ticket, a boundary below is looked up and fetched, three times at most; and if there is none, nothing is restored. Candidates, and where rows are
+ * ticket, a boundary below is looked up and fetched, twice at most; and if there is none, nothing is restored. Candidates, and where rows are
  * wanted, are what pfs_get_start answers: ask it, and give the handle.
  * Afterwards no plan and no handle of it is left, whatever is returned, but for -ETIMEDOUT: the device has not finished, pages may still be
  * written and `after` be waited for, so they may not be another request's, until pfs_gpu_settle is 0; the plan is released by this library when

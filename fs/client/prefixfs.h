@@ -228,7 +228,8 @@ struct pfs_put_result {
  * PFS_GROUP_NOROOM, and pfs_news() tells when to try again; what was put under a ticket, under another one, unless come_again is 1.
  * One that meets a pfs_reset is started anew, in the new generation.
  * -EINVAL, -E2BIG, -EROFS (read-only session), -EDQUOT (PFS_MAX_PLANS open), -ENOBUFS (call buffer full), -ESTALE (one
- * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one). */
+ * reset after another), -EOPNOTSUPP (a ticket, and the daemon is an older one), -EAGAIN (PFS_CALL_NONBLOCK; or the daemon has died while more than
+ * 63 sessions of the namespace had slots, and this one finds no seat: docs/survival.md). */
 int pfs_put_start(struct pfs_session *session, const struct pfs_put_request *request, struct pfs_put_result *ret);
 
 struct pfs_put_outcome {
@@ -330,7 +331,7 @@ struct pfs_transfer_result {
  * ascending ranges. The bytes at the offsets stay as they are until pfs_release. When the daemon was restarted meanwhile nothing is
  * delivered: `plan` 0, `handle_ended` 1.
  * -ENOENT (no such handle of this session), -EINVAL, -ENXIO (a range is not acknowledged), -EDQUOT, -ENOBUFS, -EOPNOTSUPP (a candidate, and the
- * daemon is an older one). */
+ * daemon is an older one), -EAGAIN (as of pfs_put_start; or memory for values that are on disk was not to be had until the deadline, for none of them). */
 int pfs_get_transfer(
 	struct pfs_session *session, const struct pfs_transfer_request *request, struct pfs_transfer_result *ret);
 
