@@ -16,6 +16,7 @@
 /* Blocks that a kernel gets: as few as carry the bus, for the rest of the device is the engine's. */
 #define BLOCKS_RING 32u /* between ring and planes, both in memory of the device */
 #define BLOCKS_BULK 8u
+#define PIN_PAGE 4096u /* memory is registered in whole ones */
 
 struct cuda {
 	struct backend backend; /* first */
@@ -239,29 +240,43 @@ static int cuda_open(const struct backend_needs *needs, struct backend **ret)
 
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
-/* In the context. Where what somebody has registered around @at ends; 0: nobody has. */
-static uint64_t registered_until(struct cuda *c, uint64_t at)
+/* In the context. *ret: where the registered memory around @at ends; 0: nobody has registered what is there. That the driver does not know an
+ * address is an answer like others, and no later call fails for it. It knows memory by its address on the device, which is the process's own
+ * (check_device), however it was registered. */
+static CUresult registered_until(struct cuda *c, uint64_t at, uint64_t *ret)
 {
+	unsigned type = 0;
 	CUdeviceptr begin = 0;
 	size_t bytes = 0;
-	CUresult r = c->api->p_cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
+	CUresult r = c->api->p_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
 
 	if (!r)
+		r = c->api->p_cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
+	if (!r)
 		r = c->api->p_cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at);
-	return !r && begin <= at && begin + bytes > at ? begin + bytes : 0;
+	*ret = !r && type == CU_MEMORYTYPE_HOST && begin <= at && bytes > at - begin ? begin + bytes : 0;
+	return r == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : r;
 }
 
-/* In the context. CUDA refuses what was registered by somebody, be it only a part: that will not do for copies of the rest. */
+/* In the context. CUDA refuses what was registered by somebody, be it only a part: that will not do for copies of the rest. What is registered
+ * is a page at least, so there are no more of them than pages, and one. */
 static int accept_foreign(struct cuda *c, uint64_t address, uint64_t bytes)
 {
-	uint64_t at = address, next;
+	uint64_t at = address, next = 0, most = bytes / PIN_PAGE + 1;
 
-	while (at < address + bytes && (next = registered_until(c, at)))
-		at = next;
-	if (at >= address + bytes)
-		return 0;
-	return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx", (unsigned long long)bytes,
-		(unsigned long long)address, (unsigned long long)at);
+	for (uint64_t steps = 0; at - address < bytes; steps++, at = next) {
+		CUresult r = registered_until(c, at, &next);
+
+		if (r)
+			return cuda_said(c->api, r, "asking what is registered");
+		if (!next)
+			return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx",
+				(unsigned long long)bytes, (unsigned long long)address, (unsigned long long)at);
+		if (steps == most)
+			return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered them in more than %llu parts",
+				(unsigned long long)bytes, (unsigned long long)address, (unsigned long long)most);
+	}
+	return 0;
 }
 
 static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)

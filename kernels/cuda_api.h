@@ -18,9 +18,9 @@
 	x(cuCtxPushCurrent) x(cuCtxPopCurrent) x(cuCtxGetStreamPriorityRange) x(cuStreamCreateWithPriority)             \
 	x(cuStreamDestroy) x(cuStreamSynchronize) x(cuStreamWaitEvent) x(cuEventCreate) x(cuEventDestroy)               \
 	x(cuEventRecord) x(cuEventSynchronize) x(cuEventElapsedTime) x(cuEventQuery) x(cuMemAlloc) x(cuMemFree)         \
-	x(cuMemGetInfo) x(cuPointerGetAttribute) x(cuMemHostAlloc) x(cuMemFreeHost) x(cuMemHostRegister) x(cuMemHostUnregister)                  \
-	x(cuMemcpyHtoDAsync) x(cuMemcpyDtoHAsync) x(cuMemcpy2DAsync) x(cuMemsetD8Async) x(cuModuleLoadData)           \
-	x(cuModuleUnload) x(cuModuleGetFunction) x(cuFuncSetAttribute) x(cuLaunchKernel)
+	x(cuMemGetInfo) x(cuMemHostAlloc) x(cuMemFreeHost) x(cuMemHostRegister) x(cuMemHostUnregister)                  \
+	x(cuPointerGetAttribute) x(cuMemcpyHtoDAsync) x(cuMemcpyDtoHAsync) x(cuMemcpy2DAsync) x(cuMemsetD8Async)       \
+	x(cuModuleLoadData) x(cuModuleUnload) x(cuModuleGetFunction) x(cuFuncSetAttribute) x(cuLaunchKernel)
 
 #define CUDA_MEMBER(name) __typeof__(&name) p_##name;
 

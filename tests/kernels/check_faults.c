@@ -296,12 +296,73 @@ static void full(void)
 
 /* ---- shared ---------------------------------------------------------------------------------------------------------- */
 
-/* Another user of the device has registered both halves; or one of them, which only a driver can tell. */
+static struct pfs_gpu *other; /* another user of the device */
+
+static uint32_t registrations(void)
+{
+	struct pfs_gpu_info info;
+
+	MUST(!pfs_gpu_info(gpu, &info));
+	return info.registrations;
+}
+
+/* The other one has registered @bytes at @from of @m. What is refused leaves nothing registered: the other one can have the rest. */
+static void refused(struct memory *m, uint64_t from, uint64_t bytes, uint64_t hole)
+{
+	struct pfs_gpu_op *op;
+	uint64_t end = from + bytes;
+	char words[200];
+
+	snprintf(words, sizeof(words), "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx",
+		(unsigned long long)(2 * m->bytes), (unsigned long long)(uintptr_t)m->segment, (unsigned long long)(uintptr_t)(m->segment + hole));
+	MUST(!pfs_gpu_register(other, m->segment + from, bytes, 1));
+	MUST(pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1) == -EINVAL);
+	says("registering what is registered in part", words);
+	MUST(registrations() == 0);
+	MUST(pfs_gpu_scatter(gpu, &m->copy, &op) == -EFAULT);
+	MUST(from == 0 || !pfs_gpu_register(other, m->segment, from, 1));
+	MUST(end == 2 * m->bytes || !pfs_gpu_register(other, m->segment + end, 2 * m->bytes - end, 1));
+	MUST(!pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1)); /* in up to three parts */
+	MUST(copy_on_all_paths(m) == 0);
+	MUST(!pfs_gpu_unregister(gpu, m->segment, 2 * m->bytes, 1));
+	MUST(from == 0 || !pfs_gpu_unregister(other, m->segment, from, 1));
+	MUST(end == 2 * m->bytes || !pfs_gpu_unregister(other, m->segment + end, 2 * m->bytes - end, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment + from, bytes, 1)); /* it was theirs still */
+}
+
+/* In one piece, ours in the midst of it; in two, whose union is ours. */
+static void accepted(struct memory *m)
+{
+	MUST(!pfs_gpu_register(other, m->segment, 2 * m->bytes, 1));
+	MUST(!pfs_gpu_register(gpu, m->segment + PAGE, PAGE, 1));
+	MUST(!pfs_gpu_unregister(gpu, m->segment + PAGE, PAGE, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment, 2 * m->bytes, 1));
+	MUST(!pfs_gpu_register(other, m->segment, m->bytes, 1));
+	MUST(!pfs_gpu_register(other, m->segment + m->bytes, m->bytes, 1));
+	MUST(!pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1));
+	MUST(copy_on_all_paths(m) == 0);
+	MUST(!pfs_gpu_unregister(gpu, m->segment, 2 * m->bytes, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment + m->bytes, m->bytes, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment, m->bytes, 1));
+}
+
+/* Memory that is mapped read-only is known to the driver as other memory is. */
+static void accepted_for_reading(struct memory *m)
+{
+	MUST(!mprotect(m->segment, m->bytes, PROT_READ));
+	if (pfs_gpu_register(other, m->segment, m->bytes, 1)) {
+		says("registering what can only be read", "the device cannot register such memory");
+	} else {
+		MUST(!pfs_gpu_register(gpu, m->segment, m->bytes, 1));
+		MUST(!pfs_gpu_unregister(gpu, m->segment, m->bytes, 1));
+		MUST(!pfs_gpu_unregister(other, m->segment, m->bytes, 1));
+	}
+	MUST(!mprotect(m->segment, m->bytes, PROT_READ | PROT_WRITE));
+}
+
+/* Which part of it others have registered only a driver can tell. */
 static void shared(void)
 {
-	struct pfs_gpu *other;
-	struct pfs_gpu_info info;
-	struct pfs_gpu_op *op;
 	struct memory m;
 
 	MUST(!open_device());
@@ -309,20 +370,15 @@ static void shared(void)
 	gpu = NULL;
 	MUST(!open_device());
 	take(&m, 8ull << 20);
-	MUST(!pfs_gpu_register(other, m.segment, m.bytes, 1));
-	MUST(!pfs_gpu_register(other, m.segment + m.bytes, m.bytes, 1));
-	MUST(!pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1));
-	MUST(copy_on_all_paths(&m) == 0);
-	MUST(!pfs_gpu_unregister(gpu, m.segment, 2 * m.bytes, 1));
-	MUST(!pfs_gpu_unregister(other, m.segment + m.bytes, m.bytes, 1)); /* it is theirs still */
+	accepted(&m);
+	accepted_for_reading(&m);
 	if (cuda) {
-		MUST(pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1) == -EINVAL);
-		says("registering what is registered in part", "somebody has registered a part of them, not what is at 0x");
-		MUST(!pfs_gpu_info(gpu, &info) && info.registrations == 0);
-		MUST(pfs_gpu_scatter(gpu, &m.copy, &op) == -EFAULT);
+		refused(&m, 0, m.bytes, m.bytes);
+		refused(&m, m.bytes, m.bytes, 0);
+		refused(&m, PAGE, m.bytes, 0);
 	}
-	MUST(!pfs_gpu_unregister(other, m.segment, m.bytes, 1));
-	MUST(!pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1));
+	MUST(registrations() == 0);
+	MUST(!pfs_gpu_register(gpu, m.segment, 2 * m.bytes, 1)); /* ours alone */
 	MUST(copy_on_all_paths(&m) == 0);
 	MUST(!pfs_gpu_unregister(gpu, m.segment, 2 * m.bytes, 1));
 	give(&m);
