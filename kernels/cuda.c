@@ -76,14 +76,27 @@ static int attribute(struct cuda *c, CUdevice_attribute which, CUresult *result)
 	return r ? 0 : value;
 }
 
+/* What drivers may not know of; those have it not. */
+static bool feature(struct cuda *c, CUdevice_attribute which, CUresult *result)
+{
+	CUresult r = CUDA_SUCCESS;
+	bool has = attribute(c, which, &r) != 0;
+
+	if (r != CUDA_ERROR_INVALID_VALUE)
+		*result = *result ? *result : r;
+	return has;
+}
+
 static int check_device(struct cuda *c, int32_t ordinal)
 {
-	CUresult r = CUDA_SUCCESS, unknown = CUDA_SUCCESS;
+	CUresult r = CUDA_SUCCESS;
 	int major = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &r);
 	int minor = attribute(c, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &r);
 	int same_addresses = attribute(c, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &r);
 
 	c->backend.blocks[KERNEL_BUS] = (uint32_t)attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &r);
+	c->backend.mps = feature(c, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, &r);
+	c->read_only_pins = feature(c, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &r);
 	if (r)
 		return cuda_said(c->api, r, "asking for the device's attributes");
 	c->backend.compute_capability = (uint32_t)(major * 10 + minor);
@@ -94,8 +107,6 @@ static int check_device(struct cuda *c, int32_t ordinal)
 		return gpu_say(ENOTSUP, "device %d, %s, sees registered memory at other addresses than the process", ordinal,
 			c->backend.device_name);
 	c->backend.bulk = major >= 9;
-	c->backend.mps = attribute(c, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, &unknown) != 0; /* a driver that does not know has none */
-	c->read_only_pins = attribute(c, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, &unknown) != 0;
 	c->backend.blocks[KERNEL_RING] = BLOCKS_RING;
 	c->backend.blocks[KERNEL_BULK] = BLOCKS_BULK;
 	return 0;

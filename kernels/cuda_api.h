@@ -41,7 +41,8 @@ struct cuda_api {
 	int driver_version;
 };
 
-/* Loads libcuda once. -ENODEV (it is not there; or it has no device, or cannot use any now: a later call may), -ENOTSUP (too old). Any thread. */
+/* Loads libcuda once, and starts it: again where that failed before, for a driver may become ready. -ENODEV (it is not there, or it finds no
+ * device), -ENOTSUP (too old, or not of the kernel's or the device's version), -EIO, -ENOMEM (what CUDA says). Any thread. */
 int cuda_load(const struct cuda_api **ret);
 /* "@what: CUDA_ERROR_..., sentence". -ENOMEM where memory of the device is short, else -EIO. */
 int cuda_said(const struct cuda_api *api, CUresult result, const char *what);

@@ -99,20 +99,29 @@ static CUresult init(void)
 	return r;
 }
 
+/* @r is what cuInit said. */
+static int cannot_start(CUresult r)
+{
+	bool none = r == CUDA_ERROR_NO_DEVICE;
+	bool unfit = r == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || r == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE;
+	char what[96];
+	int said;
+
+	snprintf(what, sizeof(what), "the CUDA driver of version %s %s", version, none ? "finds no device that it can use" : "does not start");
+	said = cuda_said(&api, r, what);
+	return none ? -ENODEV : unfit ? -ENOTSUP : said;
+}
+
 int cuda_load(const struct cuda_api **ret)
 {
-	char what[96];
 	CUresult r;
 
 	pthread_once(&once, load);
 	if (error)
 		return gpu_say(error, "%s", why);
 	r = init();
-	if (r) {
-		snprintf(what, sizeof(what), "the CUDA driver of version %s finds no device that it can use", version);
-		cuda_said(&api, r, what);
-		return -ENODEV;
-	}
+	if (r)
+		return cannot_start(r);
 	*ret = &api;
 	return 0;
 }

@@ -59,7 +59,8 @@ void pfs_gpu_options_init(struct pfs_gpu_options *options);
 /* Opens a device: loads the driver and the kernels, takes PFS_GPU_STAGING_BYTES of its memory and starts the threads that submit
  * work. @options may be NULL. The caller's, to be closed with pfs_gpu_close.
  * -EINVAL (an option), -ENODEV (no driver, or no such device), -ENOTSUP (the driver or the device is too old, or this was
- * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says). */
+ * built without CUDA; the sentence says which and what is needed), -ENOMEM (its memory or the device's), -EIO (what CUDA says; a driver that
+ * is not ready yet is asked again by the next pfs_gpu_open). */
 int pfs_gpu_open(const struct pfs_gpu_options *options, struct pfs_gpu **ret);
 
 /* Waits for all copies, and until plans whose copies were late are given back - a daemon that cannot be asked is tried once more, then

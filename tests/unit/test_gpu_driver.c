@@ -31,6 +31,10 @@ static struct driver {
 	uint64_t crumbs;              /* of so many bytes are their ranges said to be; 0: they are what they are */
 	CUresult query;               /* what all questions for addresses come to */
 	uint32_t registered, entered; /* ours; contexts that are pushed */
+	CUresult init;                /* what cuInit comes to */
+	uint32_t inits;               /* calls */
+	CUdevice_attribute unasked;   /* this one cannot be asked */
+	CUresult unasked_result;
 } driver;
 
 /* ---- the driver -------------------------------------------------------------------------------------------------------- */
@@ -46,9 +50,18 @@ static CUresult driver_version(int *ret)
 	return CUDA_SUCCESS;
 }
 
+static CUresult init(unsigned flags)
+{
+	driver.inits++;
+	return driver.init;
+}
+
 static CUresult error_name(CUresult r, const char **ret)
 {
-	*ret = r == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER";
+	static char name[32];
+
+	snprintf(name, sizeof(name), "CUDA_ERROR_%d", r);
+	*ret = name;
 	return CUDA_SUCCESS;
 }
 
@@ -66,6 +79,8 @@ static CUresult device_count(int *ret)
 
 static CUresult device_attribute(int *ret, CUdevice_attribute which, CUdevice device)
 {
+	if (driver.unasked_result && which == driver.unasked)
+		return driver.unasked_result;
 	*ret = 9; /* of all: a newer device than is needed, which has what is asked for */
 	return CUDA_SUCCESS;
 }
@@ -129,6 +144,7 @@ static CUresult get_address(const char *name, void **ret, int version, cuuint64_
 		void *function;
 	} made_up[] = {
 		{"cuDriverGetVersion", (void *)driver_version},
+		{"cuInit", (void *)init},
 		{"cuGetErrorName", (void *)error_name},
 		{"cuGetErrorString", (void *)error_string},
 		{"cuDeviceGetCount", (void *)device_count},
@@ -162,17 +178,86 @@ void *__wrap_dlsym(void *library, const char *name)
 	return (void *)get_address;
 }
 
-/* ---- what others have registered ------------------------------------------------------------------------------------------ */
+/* ---- opening ---------------------------------------------------------------------------------------------------------------- */
+
+static int open_device(struct backend **ret)
+{
+	struct backend_needs needs = {.device = 0};
+	int r = backend_cuda.open(&needs, ret);
+
+	assert_int_equal(driver.entered, 0);
+	return r;
+}
 
 static struct backend *begin(void)
 {
-	struct backend_needs needs = {.device = 0};
 	struct backend *b;
 
 	memset(&driver, 0, sizeof(driver));
-	assert_int_equal(backend_cuda.open(&needs, &b), 0);
+	assert_int_equal(open_device(&b), 0);
 	return b;
 }
+
+/* The first test of the process: what has started is not asked again. */
+static void a_driver_that_does_not_start_is_asked_again(void **state)
+{
+	static const struct {
+		CUresult init;
+		int error;
+		const char *words;
+	} rows[] = {
+		{CUDA_ERROR_SYSTEM_NOT_READY, -EIO, "the CUDA driver of version 12.0 does not start: CUDA_ERROR_802, in words"},
+		{CUDA_ERROR_NO_DEVICE, -ENODEV, "the CUDA driver of version 12.0 finds no device that it can use: CUDA_ERROR_100, in words"},
+		{CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, -ENOTSUP, "the CUDA driver of version 12.0 does not start: CUDA_ERROR_803, in words"},
+		{CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, -ENOTSUP, "the CUDA driver of version 12.0 does not start: CUDA_ERROR_804, in words"},
+		{CUDA_ERROR_OUT_OF_MEMORY, -ENOMEM, "the CUDA driver of version 12.0 does not start: CUDA_ERROR_2, in words"},
+	};
+	struct backend *b = NULL;
+
+	memset(&driver, 0, sizeof(driver));
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		driver.init = rows[i].init;
+		assert_int_equal(open_device(&b), rows[i].error);
+		assert_string_equal(gpu_said(), rows[i].words);
+		assert_null(b);
+		assert_int_equal(driver.inits, i + 1);
+	}
+	b = begin();
+	b->ops->close(b);
+	assert_int_equal(driver.inits, 1);
+	b = begin();
+	b->ops->close(b);
+	assert_int_equal(driver.inits, 0);
+}
+
+/* None is of compute capability 0.0 for that. What old drivers do not know of the device has not. */
+static void a_device_that_cannot_be_asked_says_why(void **state)
+{
+	static const CUdevice_attribute needed[] = {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+		CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
+	static const CUdevice_attribute features[] = {CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED};
+	struct backend *b = NULL;
+
+	memset(&driver, 0, sizeof(driver));
+	for (uint32_t i = 0; i < 6; i++) {
+		driver.unasked = i < 4 ? needed[i] : features[i - 4];
+		driver.unasked_result = i < 4 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_ILLEGAL_ADDRESS;
+		assert_int_equal(open_device(&b), -EIO);
+		assert_string_equal(gpu_said(), i < 4 ? "asking for the device's attributes: CUDA_ERROR_1, in words" :
+							"asking for the device's attributes: CUDA_ERROR_700, in words");
+		assert_null(b);
+	}
+	driver.unasked = CU_DEVICE_ATTRIBUTE_MPS_ENABLED;
+	driver.unasked_result = CUDA_ERROR_INVALID_VALUE;
+	assert_int_equal(open_device(&b), 0);
+	assert_int_equal(b->mps, 0);
+	b->ops->close(b);
+	b = begin();
+	assert_int_equal(b->mps, 1);
+	b->ops->close(b);
+}
+
+/* ---- what others have registered ------------------------------------------------------------------------------------------ */
 
 /* @hole: the page that the sentence names. */
 static void refused(struct backend *b, uint64_t hole)
@@ -242,7 +327,7 @@ static void a_driver_that_does_not_tell_is_believed_nothing(void **state)
 	driver.others[0] = (struct range){PIECE, PAGES * PAGE, CU_MEMORYTYPE_HOST};
 	driver.query = CUDA_ERROR_ILLEGAL_ADDRESS;
 	assert_int_equal(b->ops->host_register(b, PIECE, PAGES * PAGE, false, &foreign), -EIO);
-	assert_string_equal(gpu_said(), "asking what is registered: CUDA_ERROR_ILLEGAL_ADDRESS, in words");
+	assert_string_equal(gpu_said(), "asking what is registered: CUDA_ERROR_700, in words");
 	assert_false(foreign);
 	driver.query = CUDA_SUCCESS;
 	driver.crumbs = PAGE;
@@ -258,6 +343,8 @@ static void a_driver_that_does_not_tell_is_believed_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_driver_that_does_not_start_is_asked_again),
+		cmocka_unit_test(a_device_that_cannot_be_asked_says_why),
 		cmocka_unit_test(what_others_have_registered_whole_is_accepted),
 		cmocka_unit_test(what_others_have_registered_in_part_is_refused),
 		cmocka_unit_test(a_driver_that_does_not_tell_is_believed_nothing),
