@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/planes.h"
 #include "tools/cli.h"
+#include "tools/planes.h"
 #include "tools/value_bytes.h"
 
 #define ROOM_TRIES 8u     /* how often a put without room is tried again */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/planes.h"
+#include "tools/planes.h"
 
 static void there_and_back(void **state)
 {

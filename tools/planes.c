@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/planes.h"
+#include "tools/planes.h"
 
 #include <string.h>
 

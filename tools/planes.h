@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A value and its planes, in plain C: the twin of what the GPU kernels do, for hosts without one, for tools and for
- * tests. A value is its planes in order, packed.
+ * A value and its planes, in plain C: what an engine does with values on a GPU, for a replay on hosts without
+ * one. A value is its planes in order, packed.
  */
-#ifndef PREFIXFS_KERNELS_PLANES_H
-#define PREFIXFS_KERNELS_PLANES_H
+#ifndef PREFIXFS_TOOLS_PLANES_H
+#define PREFIXFS_TOOLS_PLANES_H
 
 #include <stdint.h>
 
