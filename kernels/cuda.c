@@ -16,7 +16,8 @@
 /* Blocks that a kernel gets: as few as carry the bus, for the rest of the device is the engine's. */
 #define BLOCKS_RING 32u /* between ring and planes, both in memory of the device */
 #define BLOCKS_BULK 8u
-#define PIN_PAGE 4096u /* memory is registered in whole ones */
+
+typedef unsigned long long ull;
 
 struct cuda {
 	struct backend backend; /* first */
@@ -269,25 +270,24 @@ static CUresult registered_until(struct cuda *c, uint64_t at, uint64_t *ret)
 	return r == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : r;
 }
 
-/* In the context. CUDA refuses what was registered by somebody, be it only a part: that will not do for copies of the rest. What is registered
- * is a page at least, so there are no more of them than pages, and one. */
+/* In the context. CUDA refuses what was registered by somebody, be it only a part: that will not do for copies of the rest. And no copy may cross
+ * two registrations, so all has to lie in one. */
 static int accept_foreign(struct cuda *c, uint64_t address, uint64_t bytes)
 {
-	uint64_t at = address, next = 0, most = bytes / PIN_PAGE + 1;
+	uint64_t until, next = 0;
+	CUresult r = registered_until(c, address, &until);
 
-	for (uint64_t steps = 0; at - address < bytes; steps++, at = next) {
-		CUresult r = registered_until(c, at, &next);
-
-		if (r)
-			return cuda_said(c->api, r, "asking what is registered");
-		if (!next)
-			return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx",
-				(unsigned long long)bytes, (unsigned long long)address, (unsigned long long)at);
-		if (steps == most)
-			return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered them in more than %llu parts",
-				(unsigned long long)bytes, (unsigned long long)address, (unsigned long long)most);
-	}
-	return 0;
+	if (!r && until && until - address >= bytes)
+		return 0;
+	if (!r && until)
+		r = registered_until(c, until, &next);
+	if (r)
+		return cuda_said(c->api, r, "asking what is registered");
+	if (next)
+		return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered them in several pieces, one up to 0x%llx", (ull)bytes, (ull)address,
+			(ull)until);
+	return gpu_say(EINVAL, "%llu bytes at 0x%llx: somebody has registered a part of them, not what is at 0x%llx", (ull)bytes, (ull)address,
+		(ull)(until ? until : address));
 }
 
 static int cuda_register(struct backend *b, uint64_t address, uint64_t bytes, bool read_only, bool *foreign)

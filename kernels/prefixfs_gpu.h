@@ -111,7 +111,7 @@ int pfs_gpu_detach(struct pfs_gpu *gpu, struct pfs_session *session);
 /* The same for any memory of the process: @bytes at @address, a whole number of pages. @generation: the caller's; the same (address, bytes,
  * generation) counts once more and costs nothing; another generation of the same place registers it anew. Memory that somebody registered
  * already, another pfs_gpu of the process too, is accepted and left to them: they unregister last. It has to stay mapped as long as it is registered.
- * -EINVAL (misaligned, empty, overlapping another registration, or registered in part by somebody), -EBUSY (copies use the other generation),
+ * -EINVAL (misaligned, empty, overlapping another registration, or registered by somebody in part, or in several pieces), -EBUSY (copies use the other generation),
  * -ENOMEM, -EIO. */
 int pfs_gpu_register(struct pfs_gpu *gpu, void *address, uint64_t bytes, uint64_t generation);
 /* Undoes one pfs_gpu_register, all of it or nothing. -ENOENT, -ESTALE (another generation is registered there), -EBUSY (a copy uses it),

@@ -322,28 +322,33 @@ static void refused(struct memory *m, uint64_t from, uint64_t bytes, uint64_t ho
 	MUST(pfs_gpu_scatter(gpu, &m->copy, &op) == -EFAULT);
 	MUST(from == 0 || !pfs_gpu_register(other, m->segment, from, 1));
 	MUST(end == 2 * m->bytes || !pfs_gpu_register(other, m->segment + end, 2 * m->bytes - end, 1));
-	MUST(!pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1)); /* in up to three parts */
-	MUST(copy_on_all_paths(m) == 0);
-	MUST(!pfs_gpu_unregister(gpu, m->segment, 2 * m->bytes, 1));
+	MUST(pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1) == -EINVAL);
+	says("registering what is registered in pieces", "somebody has registered them in several pieces, one up to 0x");
+	MUST(registrations() == 0);
 	MUST(from == 0 || !pfs_gpu_unregister(other, m->segment, from, 1));
 	MUST(end == 2 * m->bytes || !pfs_gpu_unregister(other, m->segment + end, 2 * m->bytes - end, 1));
 	MUST(!pfs_gpu_unregister(other, m->segment + from, bytes, 1)); /* it was theirs still */
 }
 
-/* In one piece, ours in the midst of it; in two, whose union is ours. */
+/* In one piece, ours all of it, or in the midst; in two pieces, each of which is ours. */
 static void accepted(struct memory *m)
 {
 	MUST(!pfs_gpu_register(other, m->segment, 2 * m->bytes, 1));
 	MUST(!pfs_gpu_register(gpu, m->segment + PAGE, PAGE, 1));
 	MUST(!pfs_gpu_unregister(gpu, m->segment + PAGE, PAGE, 1));
-	MUST(!pfs_gpu_unregister(other, m->segment, 2 * m->bytes, 1));
-	MUST(!pfs_gpu_register(other, m->segment, m->bytes, 1));
-	MUST(!pfs_gpu_register(other, m->segment + m->bytes, m->bytes, 1));
 	MUST(!pfs_gpu_register(gpu, m->segment, 2 * m->bytes, 1));
 	MUST(copy_on_all_paths(m) == 0);
 	MUST(!pfs_gpu_unregister(gpu, m->segment, 2 * m->bytes, 1));
-	MUST(!pfs_gpu_unregister(other, m->segment + m->bytes, m->bytes, 1));
-	MUST(!pfs_gpu_unregister(other, m->segment, m->bytes, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment, 2 * m->bytes, 1));
+	MUST(!pfs_gpu_register(other, m->segment, PAGE, 1));
+	MUST(!pfs_gpu_register(other, m->segment + PAGE, m->bytes, 1));
+	MUST(!pfs_gpu_register(gpu, m->segment, PAGE, 1));
+	MUST(!pfs_gpu_register(gpu, m->segment + PAGE, m->bytes, 1));
+	MUST(copy_on_all_paths(m) == 0); /* neighbours in two registrations among them */
+	MUST(!pfs_gpu_unregister(gpu, m->segment + PAGE, m->bytes, 1));
+	MUST(!pfs_gpu_unregister(gpu, m->segment, PAGE, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment + PAGE, m->bytes, 1));
+	MUST(!pfs_gpu_unregister(other, m->segment, PAGE, 1));
 }
 
 /* Memory that is mapped read-only is known to the driver as other memory is. */
