@@ -153,6 +153,7 @@ struct job {
 	uint64_t number;
 	uint32_t copy; /* which of the copy lanes is used now */
 	uint64_t gap;  /* that is copied rather than cut out */
+	int failed;    /* asking what is free */
 };
 
 /* @lane is about to touch pages. */
@@ -459,21 +460,21 @@ static int end_part(struct job *j, uint32_t part)
 	return r;
 }
 
-/* How many of the next @wanted mirrors are free now. */
+/* How many of the next @wanted mirrors are free now. A device that cannot say so is noted in j->failed. */
 static uint32_t free_mirrors(struct job *j, uint32_t wanted)
 {
 	struct channel *c = j->c;
 	uint32_t n = 0;
 
-	for (int r = 1; n < wanted && n < c->mirror_count; n++) {
+	for (; n < wanted && n < c->mirror_count; n++) {
 		struct mirror *m = &c->mirrors[(c->next_mirror + n) % c->mirror_count];
+		int r = m->used ? j->b->ops->event_reached(j->b, m->uploaded) : 1;
 
-		if (m->used)
-			r = j->b->ops->event_reached(j->b, m->uploaded);
-		if (r == 0)
+		if (r < 0)
+			j->failed = r;
+		if (r <= 0)
 			break;
-		if (r > 0) /* what has failed says so to who takes it */
-			m->used = false;
+		m->used = false;
 	}
 	return n;
 }
@@ -533,12 +534,12 @@ int submit_op(struct channel *c, struct pfs_gpu_op *op, bool beginning)
 	struct job j = {.c = c, .b = c->gpu->backend, .op = op, .gap = c->to_device ? c->gpu->tuning.gap : GAP_OUT};
 	int r = 0;
 
-	while (!submit_ended(op) && !r && next_rows(&j, beginning)) {
+	while (!submit_ended(op) && !r && next_rows(&j, beginning) && !j.failed) {
 		r = submit_rect(&j);
 		if (!r)
 			r = step(&j);
 		if (beginning && !c->urgent)
 			break;
 	}
-	return r;
+	return r ? r : j.failed;
 }
