@@ -302,7 +302,7 @@ static inline bool rows_elsewhere(const struct index *index)
 	return __atomic_load_n(&index->zero_page_records, __ATOMIC_RELAXED) || __atomic_load_n(&index->rows_apart, __ATOMIC_RELAXED);
 }
 
-/* A value of @page, or its name, has gone: notes a row whose page has neither. Its key may be put again elsewhere. */
+/* @page could not keep its name: notes a row there, for the page may be put again elsewhere. */
 static inline void row_apart_note(struct index *index, const struct record *r, uint32_t page)
 {
 	if (page != INDEX_PAGE_ROW && page + 1u == r->pages && r->flags & RECORD_FLAG_ROW)

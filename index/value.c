@@ -183,7 +183,9 @@ void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index
 	else if (committed)
 		loss_value(index, r);
 
-	if (last && name_needed(index, r, page, e->group))
+	bool needed = last && name_needed(index, r, page, e->group);
+
+	if (needed)
 		hollow = hollow_make(index, record, page, &e->key);
 	place_take(index, r, page, word, quarantine ? ENTRY_QUARANTINED : ENTRY_FREE, hollow, sink);
 	if (last && hollow == INDEX_NONE) {
@@ -191,7 +193,8 @@ void value_drop(struct index *index, uint32_t entry, bool quarantine, enum index
 			record_row_gone(index, record);
 		else
 			link_disown(index, record, page);
-		row_apart_note(index, r, page);
+		if (needed)
+			row_apart_note(index, r, page);
 	}
 	record_review(index, record, sink);
 }
